@@ -115,7 +115,7 @@ def labels(name: str, value: Any, num_examples: int, num_classes: int | None = N
         value = np.asarray(value)
     if not jnp.issubdtype(value.dtype, jnp.integer):
         raise TypeError(
-            f"{name} must be integer class labels of shape ({num_examples},); got {describe(value)}."
+            f"{name} must be integer class labels, shape ({num_examples},); got {describe(value)}."
         )
     if value.shape != (num_examples,):
         raise ValueError(

@@ -1,0 +1,377 @@
+"""How draws are made and reduced: keys, chunks, devices, progress. Knows no measure.
+
+Every Monte Carlo measure scores a grid of draws, replicates x examples, and reduces one of the two
+axes. Replicate ``j`` of example ``i`` always draws from ``fold_in(fold_in(key, j), i)`` with global
+indices, so the draws are bit-identical for any chunk size and any number of devices. The grid is
+walked in tiles of at most ``chunk_size`` model inputs, so memory does not grow with the number of
+replicates or examples; a sweep reuses each tile's draws at all of its points.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+from jaxrobust import _checks
+from jaxrobust._keys import threefry
+from jaxrobust.perturbations.base import Perturbation, split_leaves, transform_batch
+from jaxrobust.perturbations.sweep import Sweep
+
+Array = jax.Array
+
+AXES = ("replicates", "examples")
+
+# One chunk of inputs: about a million numbers, and few enough examples that their activations
+# stay in the caches of a CPU.
+_CHUNK_NUMBERS = 2**20
+_CHUNK_EXAMPLES = 2**13
+
+_COMBINE: dict[str, tuple[Any, Callable, Callable]] = {
+    "sum": (0, jnp.sum, jnp.add),
+    "max": (-math.inf, jnp.max, jnp.maximum),
+    "min": (math.inf, jnp.min, jnp.minimum),
+}
+_COLLECTIVE = {"sum": jax.lax.psum, "max": jax.lax.pmax, "min": jax.lax.pmin}
+
+
+def chunk_examples(chunk_size: int | None, event_shape: tuple[int, ...]) -> int:
+    """The number of model inputs for one call of the model; ``None`` picks one from their size."""
+    if chunk_size is not None:
+        return _checks.count("chunk_size", chunk_size)
+    return max(1, min(_CHUNK_EXAMPLES, _CHUNK_NUMBERS // max(1, math.prod(event_shape))))
+
+
+def check_mesh(mesh: Any) -> None:
+    """Raises unless ``mesh`` is None or a mesh whose axes are known here."""
+    if mesh is None:
+        return
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"mesh must be a jax.sharding.Mesh or None; got {_checks.describe(mesh)}.")
+    unknown = [name for name in mesh.axis_names if name not in AXES]
+    if unknown:
+        raise ValueError(
+            f"mesh may have the axes 'replicates' (splits the draws) and 'examples' (splits the"
+            f" data set); got {unknown[0]!r}."
+        )
+
+
+def split_evenly(total: int, at_most: int) -> int:
+    """A block size of at most ``at_most`` that covers ``total`` in equal blocks with little waste.
+
+    A divisor of ``total`` is preferred (no waste at all) when it is more than half of ``at_most``.
+    """
+    if at_most >= total:
+        return total
+    for size in range(at_most, at_most // 2, -1):
+        if total % size == 0:
+            return size
+    return math.ceil(total / math.ceil(total / at_most))
+
+
+def map_examples(
+    fn: Callable[..., Any],
+    params: Any,
+    x: Array,
+    *extras: Any,
+    chunk_size: int | None = None,
+    mesh: Mesh | None = None,
+) -> Any:
+    """``fn(params, x, *extras)`` over the examples in chunks; its results have a leading axis n."""
+    size = chunk_examples(chunk_size, x.shape[1:])
+
+    def local(params: Any, args: Any) -> Any:
+        num = jax.tree.leaves(args)[0].shape[0]
+        block = split_evenly(num, size)
+        if block == num:
+            return fn(params, *args)
+        count = math.ceil(num / block)
+        args = jax.tree.map(lambda a: _pad(a, count * block), args)
+        blocks = jax.tree.map(lambda a: a.reshape(count, block, *a.shape[1:]), args)
+        out = jax.lax.map(lambda args: fn(params, *args), blocks)
+        return jax.tree.map(lambda a: a.reshape(count * block, *a.shape[2:])[:num], out)
+
+    num_examples = x.shape[0]
+    args = (x, *extras)
+    if mesh is None or "examples" not in mesh.axis_names:
+        return local(params, args)
+    devices = mesh.shape["examples"]
+    args = jax.tree.map(lambda a: _pad(a, devices * math.ceil(num_examples / devices)), args)
+
+    def on_device(params: Any, args: Any) -> Any:
+        return _gather(local(params, args), "examples", axis=0)
+
+    spec = PartitionSpec("examples")
+    out = jax.shard_map(
+        on_device,
+        mesh=mesh,
+        in_specs=(PartitionSpec(), spec),
+        out_specs=PartitionSpec(),
+        check_vma=False,
+    )(params, args)
+    return jax.tree.map(lambda a: a[:num_examples], out)
+
+
+def reduce_draws(
+    score_fn: Callable[..., Any],
+    sweep: Sweep,
+    params: Any,
+    key: Array,
+    x: Array,
+    extras: tuple[Any, ...] = (),
+    *,
+    num_replicates: int,
+    over: Literal["examples", "replicates"],
+    combine: Literal["sum", "max", "min"] = "sum",
+    chunk_size: int | None = None,
+    mesh: Mesh | None = None,
+    bar: Array | None = None,
+) -> Any:
+    """Scores every draw of every example and reduces one axis of the grid.
+
+    Args:
+        score_fn: ``score_fn(params, x_hat [B, ...], *extras [B, ...])`` -> pytree of ``[B, ...]``:
+            the scores of a batch of perturbed inputs. One call of it per tile and sweep point.
+        sweep: the perturbation, at one or more points.
+        params: whatever ``score_fn`` needs besides examples; replicated on every device.
+        key: typed key. Draws depend on it and on global indices only.
+        x: inputs ``[n, ...]``.
+        extras: pytrees with a leading axis ``n``, sliced along with ``x``.
+        num_replicates: m.
+        over: the axis to reduce.
+        combine: how; integer scores are summed exactly.
+        chunk_size: model inputs for one call of ``score_fn`` on one device.
+        mesh: devices to share the work.
+        bar: the number of a progress bar from :func:`progress_bar`.
+
+    Returns:
+        The pytree of ``score_fn`` with arrays ``[S, m, ...]`` (over examples) or ``[S, n, ...]``
+        (over replicates), S the size of the sweep.
+    """
+    num_examples = x.shape[0]
+    shards = {name: mesh.shape.get(name, 1) if mesh else 1 for name in AXES}
+    local = {
+        "replicates": math.ceil(num_replicates / shards["replicates"]),
+        "examples": math.ceil(num_examples / shards["examples"]),
+    }
+    chunk = chunk_examples(chunk_size, x.shape[1:])
+    kept = "replicates" if over == "examples" else "examples"
+    # The reduced axis fills a tile first: its partial results then need no carrying around.
+    tile: dict[str, int] = {over: split_evenly(local[over], chunk)}
+    tile[kept] = split_evenly(local[kept], max(1, chunk // tile[over]))
+    blocks = {name: math.ceil(local[name] / tile[name]) for name in AXES}
+    init, reduce_axis, accumulate = _COMBINE[combine]
+    num_blocks = math.prod(blocks.values()) * math.prod(shards.values())
+
+    def on_device(sweep: Sweep, params: Any, key: Array, x: Array, extras: Any, bar: Any) -> Any:
+        first = {
+            name: jax.lax.axis_index(name) * local[name] if shards[name] > 1 else 0 for name in AXES
+        }
+
+        def score_tile(block: dict[str, Array]) -> Any:
+            within = {name: block[name] * tile[name] + jnp.arange(tile[name]) for name in AXES}
+            index = {name: first[name] + within[name] for name in AXES}
+            valid = (within["replicates"] < local["replicates"])[:, None] & (
+                within["examples"] < local["examples"]
+            )
+            valid &= (index["replicates"] < num_replicates)[:, None]
+            valid &= index["examples"] < num_examples
+
+            def take(a: Array) -> Array:
+                if blocks["examples"] == 1:
+                    return a
+                return jnp.take(a, within["examples"], axis=0, mode="clip")
+
+            x_tile, extras_tile = jax.tree.map(take, (x, extras))
+            template = sweep.template()
+            noise = _draw_tile(template, key, index["replicates"], index["examples"], x)
+
+            def at_point(varying: tuple[Array, ...]) -> Any:
+                perturbation = _take_own(sweep.at(varying), x.ndim - 1, take)
+                x_hat = jax.vmap(lambda z: transform_batch(perturbation, z, x_tile))(noise)
+                flat = x_hat.reshape(-1, *x.shape[1:])
+                repeated = jax.tree.map(
+                    lambda a: jnp.broadcast_to(a, (tile["replicates"], *a.shape)).reshape(
+                        -1, *a.shape[1:]
+                    ),
+                    extras_tile,
+                )
+                scores = score_fn(params, flat, *repeated)
+                return jax.tree.map(lambda s: reduce_scores(s, valid), scores)
+
+            scored = (
+                jax.lax.map(at_point, sweep.varying)
+                if sweep.varying
+                else (
+                    jax.tree.map(
+                        lambda s: jnp.broadcast_to(s, (sweep.size, *s.shape)), at_point(())
+                    )
+                )
+            )
+            _tick(bar, num_blocks)
+            return scored
+
+        def reduce_scores(scores: Array, valid: Array) -> Array:
+            scores = scores.reshape(*valid.shape, *scores.shape[1:])
+            mask = valid.reshape(*valid.shape, *(1,) * (scores.ndim - 2))
+            scores = jnp.where(mask, scores, jnp.asarray(_identity(init, scores.dtype)))
+            axis = 1 if over == "examples" else 0
+            return reduce_axis(scores, axis=axis)
+
+        def kept_block(number: Array) -> Any:
+            def reduced_block(so_far: Any, other: Array) -> tuple[Any, None]:
+                new = score_tile({kept: number, over: other})
+                return jax.tree.map(accumulate, so_far, new), None
+
+            if blocks[over] == 1:
+                return score_tile({kept: number, over: jnp.int32(0)})
+            shapes = jax.eval_shape(score_tile, {kept: number, over: jnp.int32(0)})
+            start = jax.tree.map(
+                lambda s: jnp.full(s.shape, _identity(init, s.dtype), s.dtype), shapes
+            )
+            return jax.lax.scan(reduced_block, start, jnp.arange(blocks[over]))[0]
+
+        out = jax.lax.map(kept_block, jnp.arange(blocks[kept]))
+        # [blocks, S, tile, ...] -> [S, kept, ...]
+        out = jax.tree.map(
+            lambda a: jnp.moveaxis(a, 0, 1).reshape(sweep.size, -1, *a.shape[3:])[:, : local[kept]],
+            out,
+        )
+        if shards[over] > 1:
+            out = jax.tree.map(lambda a: _COLLECTIVE[combine](a, over), out)
+        return _gather(out, kept, axis=1) if shards[kept] > 1 else out
+
+    key = threefry(key)
+    if mesh is None:
+        out = on_device(sweep, params, key, x, extras, bar)
+    else:
+        padded = local["examples"] * shards["examples"]
+        event_ndim = x.ndim - 1
+        x, extras = jax.tree.map(lambda a: _pad(a, padded), (x, extras))
+        sweep, sweep_spec = _shard_sweep(sweep, event_ndim, padded, "examples" in mesh.axis_names)
+        by_example = PartitionSpec("examples" if "examples" in mesh.axis_names else None)
+        everywhere = PartitionSpec()
+        out = jax.shard_map(
+            on_device,
+            mesh=mesh,
+            in_specs=(sweep_spec, everywhere, everywhere, by_example, by_example, everywhere),
+            out_specs=everywhere,
+            check_vma=False,
+        )(sweep, params, key, x, extras, bar)
+    total = num_replicates if over == "examples" else num_examples
+    return jax.tree.map(lambda a: a[:, :total], out)
+
+
+def _draw_tile(
+    perturbation: Perturbation, key: Array, replicates: Array, examples: Array, x: Array
+) -> Array:
+    """Noise ``[r, e, ...]`` for a tile of the grid, each draw from its own key."""
+
+    def draw(j_key: Array, i: Array) -> Array:
+        return perturbation.draw(jax.random.fold_in(j_key, i), x.shape[1:], x.dtype)
+
+    j_keys = jax.vmap(jax.random.fold_in, (None, 0))(key, replicates)
+    return jax.vmap(jax.vmap(draw, (None, 0)), (0, None))(j_keys, examples)
+
+
+def _take_own(perturbation: Perturbation, event_ndim: int, take: Callable) -> Perturbation:
+    """Slices the per-example parameters along with the examples of a tile."""
+    own, merge = split_leaves(perturbation, event_ndim)
+    return merge([take(leaf) for leaf in own])
+
+
+def _shard_sweep(sweep: Sweep, event_ndim: int, padded: int, split: bool) -> tuple[Sweep, Sweep]:
+    """Pads the per-example parameters of a sweep, and says how each leaf is split over devices."""
+    own = jax.tree.leaves(sweep.template().per_example(event_ndim))
+    varying_own = [o for o, v in zip(own, sweep.is_varying, strict=True) if v]
+    shared_own = [o for o, v in zip(own, sweep.is_varying, strict=True) if not v]
+    name = "examples" if split else None
+
+    def spec(is_own: bool, *leading: None) -> PartitionSpec:
+        return PartitionSpec(*leading, name) if is_own else PartitionSpec()
+
+    def rebuild(varying: tuple, shared: tuple) -> Sweep:
+        return Sweep(varying, shared, sweep.size, sweep.is_varying, sweep.treedef)
+
+    padded_sweep = rebuild(
+        tuple(
+            _pad(a, padded, axis=1) if o else a
+            for a, o in zip(sweep.varying, varying_own, strict=True)
+        ),
+        tuple(_pad(a, padded) if o else a for a, o in zip(sweep.shared, shared_own, strict=True)),
+    )
+    specs = rebuild(tuple(spec(o, None) for o in varying_own), tuple(spec(o) for o in shared_own))
+    return padded_sweep, specs
+
+
+def _pad(a: Array, size: int, axis: int = 0) -> Array:
+    """Repeats the last entry along an axis until it has ``size``."""
+    if a.shape[axis] == size:
+        return a
+    return jnp.take(a, jnp.arange(size), axis=axis, mode="clip")
+
+
+def _gather(tree: Any, name: str, axis: int) -> Any:
+    return jax.tree.map(lambda a: jax.lax.all_gather(a, name, axis=axis, tiled=True), tree)
+
+
+def _identity(init: float, dtype: Any) -> Any:
+    """The neutral element of a reduction, for integers too."""
+    if jnp.issubdtype(dtype, jnp.integer) and math.isinf(init):
+        info = jnp.iinfo(dtype)
+        return info.max if init > 0 else info.min
+    return init
+
+
+# --- progress -------------------------------------------------------------------------------------
+
+_bars: dict[int, Any] = {}
+_bar_labels: dict[int, str] = {}
+_bar_numbers = itertools.count()
+
+
+@contextlib.contextmanager
+def progress_bar(progress: bool, label: str) -> Iterator[Array | None]:
+    """Opens a tqdm bar that the loops of :func:`reduce_draws` advance, also inside ``jit``.
+
+    Yields the bar's number, which is data (so showing progress of another call does not retrace),
+    or None when ``progress`` is False.
+    """
+    if not progress:
+        yield None
+        return
+    try:
+        import tqdm.auto  # noqa: F401
+    except ImportError as error:
+        raise ImportError("progress=True needs tqdm: pip install tqdm") from error
+    number = next(_bar_numbers)
+    _bar_labels[number] = label
+    try:
+        yield jnp.int32(number)
+        jax.effects_barrier()
+    finally:
+        if number in _bars:
+            _bars.pop(number).close()
+
+
+def _tick(bar: Array | None, total: int) -> None:
+    if bar is not None:
+        jax.debug.callback(_advance, bar, total)
+
+
+def _advance(bar: Array, total: int) -> None:
+    from tqdm.auto import tqdm
+
+    number = int(bar)
+    if number not in _bars:
+        _bars[number] = tqdm(total=int(total), desc=_bar_labels.get(number, ""), leave=False)
+    shown = _bars[number]
+    shown.update(1)
+    if shown.n >= shown.total:
+        _bars.pop(number).close()
