@@ -70,12 +70,10 @@ def non_negative(name: str, value: Any) -> None:
 
 def real_array(name: str, value: Any) -> Array:
     """Converts real numbers to a floating array; refuses what is not numeric."""
-    try:
-        array = jnp.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be real numbers; got {describe(value)}.") from error
+    array = value if hasattr(value, "dtype") else np.asarray(value)
     if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
         raise TypeError(f"{name} must be real numbers; got {describe(value)}.")
+    array = jnp.asarray(array)
     return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
 
 

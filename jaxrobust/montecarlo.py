@@ -155,11 +155,9 @@ def reduce_draws(
         (over replicates), S the size of the sweep.
     """
     num_examples = x.shape[0]
+    total = {"replicates": num_replicates, "examples": num_examples}
     shards = {name: mesh.shape.get(name, 1) if mesh else 1 for name in AXES}
-    local = {
-        "replicates": math.ceil(num_replicates / shards["replicates"]),
-        "examples": math.ceil(num_examples / shards["examples"]),
-    }
+    local = {name: math.ceil(total[name] / shards[name]) for name in AXES}
     chunk = chunk_examples(chunk_size, x.shape[1:])
     kept = "replicates" if over == "examples" else "examples"
     # The reduced axis fills a tile first: its partial results then need no carrying around.
@@ -177,11 +175,10 @@ def reduce_draws(
         def score_tile(block: dict[str, Array]) -> Any:
             within = {name: block[name] * tile[name] + jnp.arange(tile[name]) for name in AXES}
             index = {name: first[name] + within[name] for name in AXES}
-            valid = (within["replicates"] < local["replicates"])[:, None] & (
-                within["examples"] < local["examples"]
-            )
-            valid &= (index["replicates"] < num_replicates)[:, None]
-            valid &= index["examples"] < num_examples
+            real = {  # padding, at the end of a device's share or of the whole grid, is not
+                name: (within[name] < local[name]) & (index[name] < total[name]) for name in AXES
+            }
+            valid = real["replicates"][:, None] & real["examples"][None, :]
 
             def take(a: Array) -> Array:
                 if blocks["examples"] == 1:
@@ -264,8 +261,7 @@ def reduce_draws(
             out_specs=everywhere,
             check_vma=False,
         )(sweep, params, key, x, extras, bar)
-    total = num_replicates if over == "examples" else num_examples
-    return jax.tree.map(lambda a: a[:, :total], out)
+    return jax.tree.map(lambda a: a[:, : total[kept]], out)
 
 
 def _draw_tile(

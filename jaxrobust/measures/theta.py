@@ -395,8 +395,8 @@ def _scores(loss: Loss, prediction: Array, y: Array) -> Array:
             )
         return scores
     if loss == "brier":
-        onehot = y[:, None] == jnp.arange(prediction.shape[1])
-        return _squared_distance(prediction, onehot.astype(prediction.dtype)) / 2
+        onehot = jax.nn.one_hot(y, prediction.shape[1], dtype=prediction.dtype)
+        return _squared_distance(prediction, onehot) / 2
     return _squared_distance(prediction, y)
 
 

@@ -72,13 +72,17 @@ class Perturbation:
         for field, ndim in self.core_ndims(len(event_shape)).items():
             for leaf in jax.tree.leaves(getattr(self, field)):
                 shape = np.shape(leaf)
-                if len(shape) > ndim and (len(shape) > ndim + 1 or shape[0] != batch_shape[0]):
-                    per_example = f"({batch_shape[0]}, ...)"
-                    name = getattr(self, "source", field) if field == "factor" else field
+                name = getattr(self, "source", field) if field == "factor" else field
+                if len(shape) > ndim + 1:
                     raise ValueError(
                         f"{name} must have at most {ndim} axes, or one more that counts the"
-                        f" {batch_shape[0]} examples of x, shape {per_example}; got shape {shape}"
-                        f" for x of shape {batch_shape}."
+                        f" examples; got shape {shape} for x of shape {batch_shape}."
+                    )
+                if len(shape) == ndim + 1 and shape[0] != batch_shape[0]:
+                    raise ValueError(
+                        f"{name} must be shared by all examples, or have a leading axis of the"
+                        f" {batch_shape[0]} examples of x; got one of {shape[0]} for x of shape"
+                        f" {batch_shape}."
                     )
                 core = shape[len(shape) - ndim :] if len(shape) > ndim else shape
                 self._check_core(field, core, event_shape)
@@ -117,8 +121,9 @@ def perturb(perturbation: Perturbation, key: Array, x: Array, *, replicate: int 
         Perturbed inputs, of the shape and dtype of ``x``.
 
     Raises:
-        TypeError: for a key that is not typed, or inputs that are not floating.
-        ValueError: for parameters that do not fit ``x``.
+        TypeError: for a key that is not typed, inputs that are not floating, or a replicate that is
+            not a whole number.
+        ValueError: for parameters that do not fit ``x``, or a negative replicate.
 
     Example:
         >>> import jax, jax.numpy as jnp, jaxrobust as jr
@@ -131,6 +136,8 @@ def perturb(perturbation: Perturbation, key: Array, x: Array, *, replicate: int 
     x = _checks.examples("x", x)
     check_perturbation(perturbation)
     perturbation.check_shapes(x.shape)
+    if _checks.is_concrete(replicate):
+        replicate = _checks.count("replicate", np.asarray(replicate)[()], minimum=0)
     return _perturb(perturbation, key, x, replicate)
 
 

@@ -21,7 +21,7 @@ def chosen_cells(
 
     ``z < ndtri(p)`` has probability p exactly, and the same z serves every p of a sweep.
     """
-    cells = where
+    cells = None if where is None else jnp.broadcast_to(where, shape)
     if probability is not None:
         drawn = z.reshape(shape) < ndtri(probability.astype(z.dtype))
         cells = drawn if cells is None else cells & drawn
@@ -42,7 +42,7 @@ def as_mask(name: str, value: Any) -> Array | None:
 
 def as_probability(value: Any) -> Array | None:
     """Checks a probability; the plain number 1 becomes ``None``, for which no mask is drawn."""
-    if isinstance(value, (int, float)) and value == 1:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value == 1:
         return None
     return _checks.real_array("probability", value)
 

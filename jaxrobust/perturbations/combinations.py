@@ -77,7 +77,8 @@ class Clipped(Perturbation):
 
     def transform(self, z: Array, x: Array) -> Array:  # noqa: D102
         x_hat = self.perturbation.transform(z, x)
-        return jnp.clip(x_hat, self.lower.astype(x.dtype), self.upper.astype(x.dtype))
+        lower, upper = (jnp.broadcast_to(b, x.shape) for b in (self.lower, self.upper))
+        return jnp.clip(x_hat, lower.astype(x.dtype), upper.astype(x.dtype))
 
 
 def clipped(perturbation: Perturbation, lower: Any, upper: Any) -> Perturbation:
@@ -287,13 +288,13 @@ class FromSampler(Perturbation):
         return key
 
     def transform(self, z: Array, x: Array) -> Array:  # noqa: D102
-        x_hat = jnp.asarray(self.fn(z, x))
-        if x_hat.shape != x.shape or x_hat.dtype != x.dtype:
+        x_hat = self.fn(z, x)
+        if getattr(x_hat, "shape", None) != x.shape or x_hat.dtype != x.dtype:
             raise ValueError(
                 "fn (the sampler) must return one perturbed example of shape"
                 f" {x.shape} and dtype {x.dtype}; got {_checks.describe(x_hat)}."
             )
-        return x_hat
+        return jnp.asarray(x_hat)
 
 
 def from_sampler(fn: Callable[[Array, Array], Array]) -> Perturbation:

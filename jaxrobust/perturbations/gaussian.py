@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -52,10 +53,11 @@ class Gaussian(Perturbation):
 
     def transform(self, z: Array, x: Array) -> Array:  # noqa: D102
         size = math.prod(x.shape)
-        scale = self.sigma * self.feature_scale
+        scale = jnp.broadcast_to(self.sigma * self.feature_scale, x.shape)
         x_hat = x + scale.astype(x.dtype) * z[:size].reshape(x.shape).astype(x.dtype)
         if self.integer is not None:
-            x_hat = jnp.where(self.integer, jnp.round(x_hat), x_hat)
+            integer = jnp.broadcast_to(self.integer, x.shape)
+            x_hat = jnp.where(integer, jnp.round(x_hat), x_hat)
         cells = chosen_cells(self.where, self.probability, z[size:], x.shape)
         return x_hat if cells is None else jnp.where(cells, x_hat, x)
 
@@ -125,7 +127,12 @@ class LinearNormal(Perturbation):
         return {"factor": 2, "mean": event_ndim}
 
     def check_values(self) -> None:  # noqa: D102
-        _checks.finite(self.source, self.factor)
+        _checks.values(
+            self.source,
+            self.factor,
+            np.isfinite,
+            "finite" + ", symmetric and positive semi-definite" * (self.source == "cov"),
+        )
         if self.mean is not None:
             _checks.finite("mean", self.mean)
 
@@ -133,9 +140,12 @@ class LinearNormal(Perturbation):
         return self.factor.shape[-1]
 
     def transform(self, z: Array, x: Array) -> Array:  # noqa: D102
-        noise = (self.factor @ z.astype(self.factor.dtype)).reshape(x.shape)
+        # In full precision: some accelerators otherwise round a float32 product to 11 bits, and by
+        # different amounts for different batch shapes.
+        noise = jnp.matmul(self.factor, z.astype(self.factor.dtype), precision="highest")
+        noise = noise.reshape(x.shape)
         if self.mean is not None:
-            noise = noise + self.mean
+            noise = noise + jnp.broadcast_to(self.mean, x.shape)
         return x + noise.astype(x.dtype)
 
     def _check_core(self, field: str, shape: Shape, event_shape: Shape) -> None:
@@ -153,10 +163,15 @@ class LinearNormal(Perturbation):
 def multivariate_normal(cov: Any, *, mean: Any = None) -> Perturbation:
     """Gaussian noise with a full covariance, shared or each example's own.
 
+    The noise is the symmetric square root of ``cov`` times the normal draw. It is continuous and
+    differentiable in ``cov``, so common random numbers stay common along a sweep over covariances,
+    and a diagonal ``cov`` gives the noise of :func:`gaussian`. The draw is bit-identical for any
+    chunk size; its product with the root agrees to rounding.
+
     Args:
         cov: covariance ``[d, d]``, or ``[n, d, d]`` for each example its own; symmetric and
-            positive SEMI-definite (a singular one is fine: the factor comes from its
-            eigenvectors). ``d`` counts the features of one example, flattened.
+            positive SEMI-definite (a singular one is fine). ``d`` counts the features of one
+            example, flattened.
         mean: mean of the noise, broadcastable to one example, or ``[n, ...]``; zero if ``None``.
 
     Returns:
@@ -165,7 +180,8 @@ def multivariate_normal(cov: Any, *, mean: Any = None) -> Perturbation:
     Raises:
         TypeError: for values that are not numbers.
         ValueError: for a covariance that is not square, not symmetric, not finite, or has an
-            eigenvalue below zero by more than rounding.
+            eigenvalue below zero by more than rounding. (Where its values are traced, the last
+            three give NaN noise instead.)
 
     Example:
         >>> import jax, jax.numpy as jnp, jaxrobust as jr
@@ -195,18 +211,57 @@ def multivariate_normal(cov: Any, *, mean: Any = None) -> Perturbation:
             raise ValueError(
                 f"cov must be symmetric; got entries that differ from their mirror by {skew.max()}."
             )
-    values, vectors = xp.linalg.eigh((cov + xp.swapaxes(cov, -1, -2)) / 2)
-    if xp is np and (values < -1e-5 * largest[..., None] * math.sqrt(cov.shape[-1])).any():
-        raise ValueError(
-            "cov must be positive semi-definite (no eigenvalue below zero);"
-            f" got an eigenvalue of {values.min()}."
+    given, cov = cov, (cov + xp.swapaxes(cov, -1, -2)) / 2
+    if xp is np:
+        values, vectors = np.linalg.eigh(cov)
+        if (values < -1e-5 * largest[..., None] * math.sqrt(cov.shape[-1])).any():
+            raise ValueError(
+                "cov must be positive semi-definite (no eigenvalue below zero);"
+                f" got an eigenvalue of {values.min()}."
+            )
+        factor = (vectors * np.sqrt(np.maximum(values, 0))[..., None, :]) @ np.swapaxes(
+            vectors, -1, -2
         )
-    factor = vectors * xp.sqrt(xp.maximum(values, 0))[..., None, :]
+    else:
+        factor = _symmetric_root(cov)
+        # Where nothing can be raised, noise that is NaN is better than noise of another covariance.
+        error = jnp.abs(_product(factor, factor) - given).max(axis=(-2, -1))
+        wrong = error > 1e-4 * math.sqrt(cov.shape[-1]) * largest
+        factor = jnp.where(wrong[..., None, None], jnp.nan, factor)
     if mean is not None:
         mean = _checks.real_array("mean", mean)
     made = LinearNormal(factor=jnp.asarray(factor, dtype), mean=mean, source="cov")
     made.check_values()
     return made
+
+
+@jax.custom_jvp
+def _symmetric_root(cov: Array) -> Array:
+    """The positive semi-definite square root of symmetric matrices ``[..., d, d]``."""
+    return _root_and_eigen(cov)[0]
+
+
+def _root_and_eigen(cov: Array) -> tuple[Array, Array, Array]:
+    values, vectors = jnp.linalg.eigh(cov)
+    roots = jnp.sqrt(jnp.maximum(values, 0))
+    scaled = vectors * roots[..., None, :]
+    return _product(scaled, jnp.swapaxes(vectors, -1, -2)), roots, vectors
+
+
+@_symmetric_root.defjvp
+def _symmetric_root_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    # The derivative of eigenvectors is infinite where eigenvalues are equal; that of the root is
+    # not: root d(root) + d(root) root = d(cov), which the eigenvectors make diagonal.
+    root, roots, vectors = _root_and_eigen(primals[0])
+    transposed = jnp.swapaxes(vectors, -1, -2)
+    turned = _product(transposed, tangents[0], vectors)
+    total = roots[..., :, None] + roots[..., None, :]
+    solved = jnp.where(total > 0, turned / jnp.where(total > 0, total, 1), 0)
+    return root, _product(vectors, solved, transposed)
+
+
+def _product(*matrices: Array) -> Array:
+    return functools.reduce(functools.partial(jnp.matmul, precision="highest"), matrices)
 
 
 def ensemble(members: Any, *, ddof: int = 1) -> Perturbation:

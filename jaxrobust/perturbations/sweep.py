@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxrobust import _checks
 from jaxrobust.perturbations.base import Perturbation, check_perturbation
@@ -75,6 +76,12 @@ def sweep(perturbation: Callable[[Array], Perturbation], scales: Array) -> Sweep
     shared = tuple(leaf for leaf in constant if leaf is not None)
     made = Sweep(varying, shared, scales.shape[0], is_varying, treedef)
     if _checks.is_concrete(made):
-        # Inside vmap the constructor could not see the values; look at them now.
-        made.merge(varying, shared).check_values()
+        # Inside vmap the constructor could not see the values; look at them now, point by point
+        # (bounds that vary must be compared with bounds that do not).
+        points = [np.asarray(leaf) for leaf in varying]
+        for s in range(made.size if varying else 1):
+            try:
+                made.at(tuple(leaf[s] for leaf in points)).check_values()
+            except ValueError as error:
+                raise ValueError(f"{error} (perturbation at scales[{s}])") from None
     return made
