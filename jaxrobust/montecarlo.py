@@ -10,6 +10,7 @@ replicates or examples; a sweep reuses each tile's draws at all of its points.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -26,7 +27,9 @@ from jaxrobust.perturbations.sweep import Sweep
 
 Array = jax.Array
 
-AXES = ("replicates", "examples")
+Axis = Literal["replicates", "examples"]
+
+AXES: tuple[Axis, Axis] = ("replicates", "examples")
 
 # One chunk of inputs: about a million numbers, and few enough examples that their activations
 # stay in the caches of a CPU.
@@ -48,10 +51,14 @@ def chunk_examples(chunk_size: int | None, event_shape: tuple[int, ...]) -> int:
     return max(1, min(_CHUNK_EXAMPLES, _CHUNK_NUMBERS // max(1, math.prod(event_shape))))
 
 
-def check_mesh(mesh: Any) -> None:
-    """Raises unless ``mesh`` is None or a mesh whose axes are known here."""
+def as_mesh(mesh: Any) -> Mesh | None:
+    """Checks that ``mesh`` is None or a mesh whose axes are known here.
+
+    A mesh with explicit axes (the default of ``jax.make_mesh``) becomes one with automatic axes:
+    what is split how is decided here, not by the types of the arguments.
+    """
     if mesh is None:
-        return
+        return None
     if not isinstance(mesh, Mesh):
         raise TypeError(f"mesh must be a jax.sharding.Mesh or None; got {_checks.describe(mesh)}.")
     unknown = [name for name in mesh.axis_names if name not in AXES]
@@ -60,6 +67,7 @@ def check_mesh(mesh: Any) -> None:
             f"mesh may have the axes 'replicates' (splits the draws) and 'examples' (splits the"
             f" data set); got {unknown[0]!r}."
         )
+    return Mesh(mesh.devices, mesh.axis_names)
 
 
 def split_evenly(total: int, at_most: int) -> int:
@@ -118,6 +126,12 @@ def map_examples(
     return jax.tree.map(lambda a: a[:num_examples], out)
 
 
+def keyed_draw(perturbation: Perturbation, key: Array, j: Array, i: Array, x: Array) -> Array:
+    """The noise of replicate j of example i (of the shape of ``x``): plain Monte Carlo."""
+    key = jax.random.fold_in(jax.random.fold_in(key, j), i)
+    return perturbation.draw(key, x.shape, x.dtype)
+
+
 def reduce_draws(
     score_fn: Callable[..., Any],
     sweep: Sweep,
@@ -127,8 +141,10 @@ def reduce_draws(
     extras: tuple[Any, ...] = (),
     *,
     num_replicates: int,
-    over: Literal["examples", "replicates"],
+    over: Axis,
     combine: Literal["sum", "max", "min"] = "sum",
+    num_groups: int | None = None,
+    draw_fn: Callable[..., Array] = keyed_draw,
     chunk_size: int | None = None,
     mesh: Mesh | None = None,
     bar: Array | None = None,
@@ -146,134 +162,186 @@ def reduce_draws(
         num_replicates: m.
         over: the axis to reduce.
         combine: how; integer scores are summed exactly.
+        num_groups: G; reduces the replicates in G consecutive groups of ``m / G``. Only over
+            replicates.
+        draw_fn: ``draw_fn(perturbation, key, j, i, x_i)`` -> the noise of one draw.
         chunk_size: model inputs for one call of ``score_fn`` on one device.
         mesh: devices to share the work.
         bar: the number of a progress bar from :func:`progress_bar`.
 
     Returns:
         The pytree of ``score_fn`` with arrays ``[S, m, ...]`` (over examples) or ``[S, n, ...]``
-        (over replicates), S the size of the sweep.
+        (over replicates; ``[S, G, n, ...]`` in groups), S the size of the sweep.
     """
     num_examples = x.shape[0]
-    total = {"replicates": num_replicates, "examples": num_examples}
-    shards = {name: mesh.shape.get(name, 1) if mesh else 1 for name in AXES}
-    local = {name: math.ceil(total[name] / shards[name]) for name in AXES}
     chunk = chunk_examples(chunk_size, x.shape[1:])
-    kept = "replicates" if over == "examples" else "examples"
-    # The reduced axis fills a tile first: its partial results then need no carrying around.
-    tile: dict[str, int] = {over: split_evenly(local[over], chunk)}
-    tile[kept] = split_evenly(local[kept], max(1, chunk // tile[over]))
-    blocks = {name: math.ceil(local[name] / tile[name]) for name in AXES}
-    init, reduce_axis, accumulate = _COMBINE[combine]
-    num_blocks = math.prod(blocks.values()) * math.prod(shards.values())
-
-    def on_device(sweep: Sweep, params: Any, key: Array, x: Array, extras: Any, bar: Any) -> Any:
-        first = {
-            name: jax.lax.axis_index(name) * local[name] if shards[name] > 1 else 0 for name in AXES
-        }
-
-        def score_tile(block: dict[str, Array]) -> Any:
-            within = {name: block[name] * tile[name] + jnp.arange(tile[name]) for name in AXES}
-            index = {name: first[name] + within[name] for name in AXES}
-            real = {  # padding, at the end of a device's share or of the whole grid, is not
-                name: (within[name] < local[name]) & (index[name] < total[name]) for name in AXES
-            }
-            valid = real["replicates"][:, None] & real["examples"][None, :]
-
-            def take(a: Array) -> Array:
-                if blocks["examples"] == 1:
-                    return a
-                return jnp.take(a, within["examples"], axis=0, mode="clip")
-
-            x_tile, extras_tile = jax.tree.map(take, (x, extras))
-            template = sweep.template()
-            noise = _draw_tile(template, key, index["replicates"], index["examples"], x)
-
-            def at_point(varying: tuple[Array, ...]) -> Any:
-                perturbation = _take_own(sweep.at(varying), x.ndim - 1, take)
-                x_hat = jax.vmap(lambda z: transform_batch(perturbation, z, x_tile))(noise)
-                flat = x_hat.reshape(-1, *x.shape[1:])
-                repeated = jax.tree.map(
-                    lambda a: jnp.broadcast_to(a, (tile["replicates"], *a.shape)).reshape(
-                        -1, *a.shape[1:]
-                    ),
-                    extras_tile,
-                )
-                scores = score_fn(params, flat, *repeated)
-                return jax.tree.map(lambda s: reduce_scores(s, valid), scores)
-
-            scored = (
-                jax.lax.map(at_point, sweep.varying)
-                if sweep.varying
-                else (
-                    jax.tree.map(
-                        lambda s: jnp.broadcast_to(s, (sweep.size, *s.shape)), at_point(())
-                    )
-                )
-            )
-            _tick(bar, num_blocks)
-            return scored
-
-        def reduce_scores(scores: Array, valid: Array) -> Array:
-            scores = scores.reshape(*valid.shape, *scores.shape[1:])
-            mask = valid.reshape(*valid.shape, *(1,) * (scores.ndim - 2))
-            scores = jnp.where(mask, scores, jnp.asarray(_identity(init, scores.dtype)))
-            axis = 1 if over == "examples" else 0
-            return reduce_axis(scores, axis=axis)
-
-        def kept_block(number: Array) -> Any:
-            def reduced_block(so_far: Any, other: Array) -> tuple[Any, None]:
-                new = score_tile({kept: number, over: other})
-                return jax.tree.map(accumulate, so_far, new), None
-
-            if blocks[over] == 1:
-                return score_tile({kept: number, over: jnp.int32(0)})
-            shapes = jax.eval_shape(score_tile, {kept: number, over: jnp.int32(0)})
-            start = jax.tree.map(
-                lambda s: jnp.full(s.shape, _identity(init, s.dtype), s.dtype), shapes
-            )
-            return jax.lax.scan(reduced_block, start, jnp.arange(blocks[over]))[0]
-
-        out = jax.lax.map(kept_block, jnp.arange(blocks[kept]))
-        # [blocks, S, tile, ...] -> [S, kept, ...]
-        out = jax.tree.map(
-            lambda a: jnp.moveaxis(a, 0, 1).reshape(sweep.size, -1, *a.shape[3:])[:, : local[kept]],
-            out,
-        )
-        if shards[over] > 1:
-            out = jax.tree.map(lambda a: _COLLECTIVE[combine](a, over), out)
-        return _gather(out, kept, axis=1) if shards[kept] > 1 else out
-
+    grid = _Grid.plan(num_replicates, num_examples, over, num_groups or 1, chunk, mesh)
+    job = _Job(score_fn, draw_fn, combine, grid)
     key = threefry(key)
     if mesh is None:
-        out = on_device(sweep, params, key, x, extras, bar)
+        out = job.on_device(sweep, params, key, x, extras, bar)
     else:
-        padded = local["examples"] * shards["examples"]
+        padded = grid.local["examples"] * grid.shards["examples"]
         event_ndim = x.ndim - 1
         x, extras = jax.tree.map(lambda a: _pad(a, padded), (x, extras))
         sweep, sweep_spec = _shard_sweep(sweep, event_ndim, padded, "examples" in mesh.axis_names)
         by_example = PartitionSpec("examples" if "examples" in mesh.axis_names else None)
         everywhere = PartitionSpec()
         out = jax.shard_map(
-            on_device,
+            job.on_device,
             mesh=mesh,
             in_specs=(sweep_spec, everywhere, everywhere, by_example, by_example, everywhere),
             out_specs=everywhere,
             check_vma=False,
         )(sweep, params, key, x, extras, bar)
-    return jax.tree.map(lambda a: a[:, : total[kept]], out)
+    out = jax.tree.map(lambda a: a[:, :, : grid.total[grid.kept]], out)
+    return out if num_groups else jax.tree.map(lambda a: a[:, 0], out)
 
 
-def _draw_tile(
-    perturbation: Perturbation, key: Array, replicates: Array, examples: Array, x: Array
-) -> Array:
-    """Noise ``[r, e, ...]`` for a tile of the grid, each draw from its own key."""
+@dataclasses.dataclass(frozen=True)
+class _Grid:
+    """How the grid of draws is cut: over devices, and there into tiles of one model call each."""
 
-    def draw(j_key: Array, i: Array) -> Array:
-        return perturbation.draw(jax.random.fold_in(j_key, i), x.shape[1:], x.dtype)
+    over: Axis  # the axis that is reduced
+    kept: Axis  # the other one
+    groups: int  # consecutive groups of replicates, reduced apart
+    total: dict[Axis, int]  # replicates of a group, and examples
+    shards: dict[Axis, int]  # devices along each axis
+    local: dict[Axis, int]  # a device's share of the total (the last one's may be padded)
+    tile: dict[Axis, int]  # a tile's share of that
+    blocks: dict[Axis, int]  # tiles along each axis, on one device
 
-    j_keys = jax.vmap(jax.random.fold_in, (None, 0))(key, replicates)
-    return jax.vmap(jax.vmap(draw, (None, 0)), (0, None))(j_keys, examples)
+    @classmethod
+    def plan(
+        cls, replicates: int, examples: int, over: Axis, groups: int, chunk: int, mesh: Mesh | None
+    ) -> _Grid:
+        kept: Axis = "replicates" if over == "examples" else "examples"
+        total = {"replicates": replicates // groups, "examples": examples}
+        shards = {name: mesh.shape.get(name, 1) if mesh else 1 for name in AXES}
+        local = {name: math.ceil(total[name] / shards[name]) for name in AXES}
+        # The reduced axis fills a tile first: its partial results then need no carrying around.
+        tile = {over: split_evenly(local[over], chunk)}
+        tile[kept] = split_evenly(local[kept], max(1, chunk // tile[over]))
+        blocks = {name: math.ceil(local[name] / tile[name]) for name in AXES}
+        return cls(over, kept, groups, total, shards, local, tile, blocks)
+
+    @property
+    def num_tiles(self) -> int:
+        return self.groups * math.prod(self.blocks.values()) * math.prod(self.shards.values())
+
+    def indices(
+        self, block: dict[Axis, Array]
+    ) -> tuple[dict[Axis, Array], dict[Axis, Array], Array]:
+        """Places within this device's share, global indices, and ``[r, e]``: is it no padding?"""
+        within, index, real = {}, {}, {}
+        for name in AXES:
+            within[name] = block[name] * self.tile[name] + jnp.arange(self.tile[name])
+            first = jax.lax.axis_index(name) * self.local[name] if self.shards[name] > 1 else 0
+            index[name] = first + within[name]
+            real[name] = (within[name] < self.local[name]) & (index[name] < self.total[name])
+        return within, index, real["replicates"][:, None] & real["examples"][None, :]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """What one device does: walks its share of the grid, tile by tile."""
+
+    score_fn: Callable[..., Any]
+    draw_fn: Callable[..., Array]
+    combine: str
+    grid: _Grid
+
+    def on_device(
+        self, sweep: Sweep, params: Any, key: Array, x: Array, extras: Any, bar: Array | None
+    ) -> Any:
+        """Reduced scores ``[S, G, kept, ...]``, the same on every device."""
+        grid = self.grid
+        init, _, accumulate = _COMBINE[self.combine]
+
+        def tile(kept_block: Array, reduced_block: Array, group: Array) -> Any:
+            block = {grid.kept: kept_block, grid.over: reduced_block}
+            scored = self.score_tile(block, group, sweep, params, key, x, extras)
+            _tick(bar, grid.num_tiles)
+            return scored
+
+        def reduced(number: Array) -> Any:
+            group, kept_block = number // grid.blocks[grid.kept], number % grid.blocks[grid.kept]
+            if grid.blocks[grid.over] == 1:
+                return tile(kept_block, jnp.int32(0), group)
+
+            def step(so_far: Any, reduced_block: Array) -> tuple[Any, None]:
+                new = tile(kept_block, reduced_block, group)
+                return jax.tree.map(accumulate, so_far, new), None
+
+            shapes = jax.eval_shape(tile, kept_block, jnp.int32(0), group)
+            start = jax.tree.map(
+                lambda s: jnp.full(s.shape, _identity(init, s.dtype), s.dtype), shapes
+            )
+            return jax.lax.scan(step, start, jnp.arange(grid.blocks[grid.over]))[0]
+
+        out = jax.lax.map(reduced, jnp.arange(grid.groups * grid.blocks[grid.kept]))
+
+        def arrange(a: Array) -> Array:  # [G * blocks, S, tile, ...] -> [S, G, kept, ...]
+            a = jnp.moveaxis(a, 0, 1)
+            a = a.reshape(sweep.size, grid.groups, -1, *a.shape[3:])
+            return a[:, :, : grid.local[grid.kept]]
+
+        out = jax.tree.map(arrange, out)
+        if grid.shards[grid.over] > 1:
+            out = jax.tree.map(lambda a: _COLLECTIVE[self.combine](a, grid.over), out)
+        return _gather(out, grid.kept, axis=2) if grid.shards[grid.kept] > 1 else out
+
+    def score_tile(
+        self,
+        block: dict[Axis, Array],
+        group: Array,
+        sweep: Sweep,
+        params: Any,
+        key: Array,
+        x: Array,
+        extras: Any,
+    ) -> Any:
+        """Draws one tile's noise once and scores it at every point: ``[S, kept, ...]``."""
+        grid = self.grid
+        within, index, valid = grid.indices(block)
+
+        def take(a: Array) -> Array:
+            if grid.blocks["examples"] == 1:
+                return a
+            return jnp.take(a, within["examples"], axis=0, mode="clip")
+
+        def repeat(a: Array) -> Array:
+            repeated = jnp.broadcast_to(a, (grid.tile["replicates"], *a.shape))
+            return repeated.reshape(-1, *a.shape[1:])
+
+        x_tile, extras_tile = jax.tree.map(take, (x, extras))
+        template = sweep.template()
+
+        def draw(j: Array, i: Array, x_i: Array) -> Array:
+            return self.draw_fn(template, key, j, i, x_i)
+
+        replicates = group * grid.total["replicates"] + index["replicates"]
+        draw_row = jax.vmap(draw, (None, 0, 0))
+        noise = jax.vmap(draw_row, (0, None, None))(replicates, index["examples"], x_tile)
+
+        def at_point(varying: tuple[Array, ...]) -> Any:
+            perturbation = _take_own(sweep.at(varying), x.ndim - 1, take)
+            x_hat = jax.vmap(lambda z: transform_batch(perturbation, z, x_tile))(noise)
+            flat = x_hat.reshape(-1, *x.shape[1:])
+            scores = self.score_fn(params, flat, *jax.tree.map(repeat, extras_tile))
+            return jax.tree.map(lambda s: self.reduce_tile(s, valid), scores)
+
+        if sweep.varying:
+            return jax.lax.map(at_point, sweep.varying)
+        return jax.tree.map(lambda s: jnp.broadcast_to(s, (sweep.size, *s.shape)), at_point(()))
+
+    def reduce_tile(self, scores: Array, valid: Array) -> Array:
+        """Reduces one axis of a tile's scores ``[r e, ...]``, leaving padding out."""
+        init, reduce_axis, _ = _COMBINE[self.combine]
+        scores = scores.reshape(*valid.shape, *scores.shape[1:])
+        valid = valid.reshape(*valid.shape, *(1,) * (scores.ndim - 2))
+        scores = jnp.where(valid, scores, jnp.asarray(_identity(init, scores.dtype), scores.dtype))
+        return reduce_axis(scores, axis=1 if self.grid.over == "examples" else 0)
 
 
 def _take_own(perturbation: Perturbation, event_ndim: int, take: Callable) -> Perturbation:

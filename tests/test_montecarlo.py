@@ -87,7 +87,7 @@ def test_every_reduction_over_either_axis():
 
 
 def test_explicit_mesh_from_make_mesh():
-    mesh = jax.make_mesh((2, 2), ("replicates", "examples"))
+    mesh = montecarlo.as_mesh(jax.make_mesh((2, 2), ("replicates", "examples")))
     counts = reduce(lambda p, x: (x > 0).astype(jnp.int32), "replicates", mesh=mesh)
     np.testing.assert_array_equal(counts[0], (draws_by_loop(NOISE) > 0).sum(axis=0))
 
@@ -239,10 +239,21 @@ def test_progress_counts_every_block_once(monkeypatch):
 )
 def test_bad_mesh(mesh, error):
     with pytest.raises(error, match="mesh"):
-        montecarlo.check_mesh(mesh)
+        montecarlo.as_mesh(mesh)
 
 
 @pytest.mark.parametrize(("chunk", "error"), [(0, ValueError), (2.5, TypeError), (True, TypeError)])
 def test_bad_chunk_size(chunk, error):
     with pytest.raises(error, match="chunk_size"):
         montecarlo.chunk_examples(chunk, (3,))
+
+
+@pytest.mark.parametrize(("axes", "shape"), [(None, None), (("replicates", "examples"), (2, 2))])
+def test_groups_of_replicates_are_reduced_apart(axes, shape):
+    mesh = axes and Mesh(np.array(jax.devices()[:4]).reshape(shape), axes)
+    out = montecarlo.reduce_draws(
+        lambda p, x: x, single(NOISE), (), KEY, X, num_replicates=12, num_groups=4,
+        over="replicates", combine="max", chunk_size=8, mesh=mesh,
+    )  # fmt: skip
+    draws = draws_by_loop(NOISE)[:12].reshape(4, 3, N, D)
+    np.testing.assert_array_equal(out[0], draws.max(axis=1))

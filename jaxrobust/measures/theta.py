@@ -294,7 +294,7 @@ def _measure(
     _checks.choice("outputs", outputs, models.OUTPUTS)
     y = _check_targets(apply_fn, params, x, y, loss)
     num_replicates = _checks.count("num_replicates", num_replicates)
-    montecarlo.check_mesh(mesh)
+    mesh = montecarlo.as_mesh(mesh)
     ranks = intervals.quantile_ranks(num_replicates, _one_minus(alpha), confidence)
     clean = _clean(params, x, apply_fn=apply_fn, chunk_size=chunk_size, mesh=mesh)
     if _checks.is_concrete(clean):
