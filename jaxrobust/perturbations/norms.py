@@ -34,7 +34,8 @@ def lp_norm(v: Array, norm: str) -> Array:
 
 def _exponential(z: Array) -> Array:
     """Push-forward of a normal to a unit exponential; even in z, so the sign of z stays free."""
-    return -jnp.log(erfc(jnp.abs(z) / math.sqrt(2)))
+    # Where erfc vanishes (beyond 13 standard deviations in float32) the logarithm stays finite.
+    return -jnp.log(jnp.maximum(erfc(jnp.abs(z) / math.sqrt(2)), jnp.finfo(z.dtype).tiny))
 
 
 def _uniform(z: Array) -> Array:
@@ -45,6 +46,16 @@ def _uniform(z: Array) -> Array:
 def _divide(v: Array, by: Array) -> Array:
     """``v / by``, and zero where ``by`` is zero."""
     return jnp.where(by > 0, v / jnp.where(by > 0, by, 1), 0)
+
+
+def _onto_sphere(v: Array, norm: str) -> Array:
+    """Scales a vector to the lp norm 1; zero stays zero."""
+    length = lp_norm(v, norm)
+    unit = _divide(v, length)
+    if norm == "linf":
+        # Division may be done by a rounded reciprocal; the largest entry is 1 all the same.
+        unit = jnp.where(jnp.abs(v) < length, unit, jnp.sign(v))
+    return unit
 
 
 @jax.tree_util.register_dataclass
@@ -88,11 +99,11 @@ def _unit_sphere(z: Array, size: int, norm: str) -> Array:
         z = _uniform(z)
     elif norm == "l1":
         z = jnp.sign(z) * _exponential(z)
-    return _divide(z, lp_norm(z, norm))
+    return _onto_sphere(z, norm)
 
 
 def _unit_gaussian_sphere(z: Array, size: int, norm: str) -> Array:
-    return _divide(z, lp_norm(z, norm))
+    return _onto_sphere(z, norm)
 
 
 _SHAPES: dict[str, Callable[[Array, int, str], Array]] = {
