@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -126,6 +127,19 @@ def map_examples(
     return jax.tree.map(lambda a: a[:num_examples], out)
 
 
+@functools.partial(jax.jit, static_argnames=("apply_fn", "chunk_size", "mesh"))
+def predict(
+    params: Any,
+    x: Array,
+    *,
+    apply_fn: Callable[[Any, Array], Array],
+    chunk_size: int | None = None,
+    mesh: Mesh | None = None,
+) -> Array:
+    """The model's outputs on inputs as they are, in chunks."""
+    return map_examples(apply_fn, params, x, chunk_size=chunk_size, mesh=mesh)
+
+
 def keyed_draw(perturbation: Perturbation, key: Array, j: Array, i: Array, x: Array) -> Array:
     """The noise of replicate j of example i (of the shape of ``x``): plain Monte Carlo."""
     key = jax.random.fold_in(jax.random.fold_in(key, j), i)
@@ -216,13 +230,13 @@ class _Grid:
         cls, replicates: int, examples: int, over: Axis, groups: int, chunk: int, mesh: Mesh | None
     ) -> _Grid:
         kept: Axis = "replicates" if over == "examples" else "examples"
-        total = {"replicates": replicates // groups, "examples": examples}
-        shards = {name: mesh.shape.get(name, 1) if mesh else 1 for name in AXES}
-        local = {name: math.ceil(total[name] / shards[name]) for name in AXES}
+        total: dict[Axis, int] = {"replicates": replicates // groups, "examples": examples}
+        shards: dict[Axis, int] = {name: mesh.shape.get(name, 1) if mesh else 1 for name in AXES}
+        local: dict[Axis, int] = {name: math.ceil(total[name] / shards[name]) for name in AXES}
         # The reduced axis fills a tile first: its partial results then need no carrying around.
-        tile = {over: split_evenly(local[over], chunk)}
+        tile: dict[Axis, int] = {over: split_evenly(local[over], chunk)}
         tile[kept] = split_evenly(local[kept], max(1, chunk // tile[over]))
-        blocks = {name: math.ceil(local[name] / tile[name]) for name in AXES}
+        blocks: dict[Axis, int] = {name: math.ceil(local[name] / tile[name]) for name in AXES}
         return cls(over, kept, groups, total, shards, local, tile, blocks)
 
     @property

@@ -85,7 +85,8 @@ def landmarks(
         b: rate.
         c: inflection.
         d: lower plateau.
-        level: the value that defines the threshold; 2 is a doubling of a loss ratio.
+        level: the value that defines the threshold; 2 is a doubling of a loss ratio. NaN for no
+            threshold (it is NaN then).
         upper: the largest noise level considered.
 
     Returns:
@@ -117,6 +118,7 @@ def _landmarks(a: Array, b: Array, c: Array, d: Array, level: Array, upper: Arra
     a, b, c, d = (jnp.where(valid, value, jnp.nan) for value in (a, b, c, d))
 
     at_zero, at_upper = gompertz(0.0, a, b, c, d), gompertz(upper, a, b, c, d)
+    asked = ~jnp.isnan(level)
     late = at_upper <= level
     inside = ~late & (at_zero < level)
     # Outside, level may be below d or above a, where the curve has no inverse.
@@ -130,9 +132,11 @@ def _landmarks(a: Array, b: Array, c: Array, d: Array, level: Array, upper: Arra
         half_slope_published=c - math.log(_U_HALF - 1) / b,
         inflection=c,
         threshold=jnp.where(
-            valid, jnp.where(inside, crossing, jnp.where(late, upper, 0.0)), jnp.nan
+            valid & asked, jnp.where(inside, crossing, jnp.where(late, upper, 0.0)), jnp.nan
         ),
-        threshold_value=jnp.where(inside, level, jnp.where(late, at_upper, at_zero)),
+        threshold_value=jnp.where(
+            asked, jnp.where(inside, level, jnp.where(late, at_upper, at_zero)), jnp.nan
+        ),
         knee_signed=knee,
     )
 

@@ -63,6 +63,7 @@ class RobustnessCurve(NamedTuple):
         ratio: ``[S]``; ``theta / baseline``. NaN when the baseline is zero: see ``normalised``.
         normalised: scalar bool; whether ``ratio`` is defined (the baseline is above zero).
         num_invalid: ``[S]`` int; replicates whose loss is NaN or infinite at each scale.
+        losses: ``[S, m]``; loss of each replicate, the same draws at every scale.
     """
 
     scale: Array
@@ -72,6 +73,7 @@ class RobustnessCurve(NamedTuple):
     ratio: Array
     normalised: Array
     num_invalid: Array
+    losses: Array
 
 
 def theta_robustness(
@@ -267,6 +269,7 @@ def robustness_curve(
         ratio=ratio,
         normalised=normalised,
         num_invalid=measured.num_invalid,
+        losses=measured.losses,
     )
 
 
@@ -296,7 +299,7 @@ def _measure(
     num_replicates = _checks.count("num_replicates", num_replicates)
     mesh = montecarlo.as_mesh(mesh)
     ranks = intervals.quantile_ranks(num_replicates, _one_minus(alpha), confidence)
-    clean = _clean(params, x, apply_fn=apply_fn, chunk_size=chunk_size, mesh=mesh)
+    clean = montecarlo.predict(params, x, apply_fn=apply_fn, chunk_size=chunk_size, mesh=mesh)
     if _checks.is_concrete(clean):
         _check_outputs(clean, loss, outputs)
     with montecarlo.progress_bar(progress, "theta") as bar:
@@ -404,19 +407,6 @@ def _squared_distance(a: Array, b: Array) -> Array:
     """Squared Euclidean distance of each row, ``[B]``; columns ``[B]`` and ``[B, 1]`` are alike."""
     difference = a.reshape(a.shape[0], -1) - b.reshape(b.shape[0], -1).astype(a.dtype)
     return jnp.square(difference).sum(axis=1)
-
-
-@functools.partial(jax.jit, static_argnames=("apply_fn", "chunk_size", "mesh"))
-def _clean(
-    params: Any,
-    x: Array,
-    *,
-    apply_fn: models.ApplyFn,
-    chunk_size: int | None,
-    mesh: Mesh | None,
-) -> Array:
-    """The model's outputs on clean inputs, as they are."""
-    return montecarlo.map_examples(apply_fn, params, x, chunk_size=chunk_size, mesh=mesh)
 
 
 @functools.partial(
