@@ -98,6 +98,11 @@ def test_standardization_is_that_of_the_training_columns():
     scale = wide.std(axis=0)
     np.testing.assert_allclose(got["x_mean"], wide.mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(got["x_scale"], np.where(scale == 0, 1, scale), rtol=1e-6)
+    yes_no = dataclasses.replace(data, numeric=np.arange(64) != 20)
+    kept = zoo.train(jax.random.key(0), yes_no, hidden=(4,), num_steps=1)
+    assert float(kept.params["standardization"]["x_mean"][20]) == 0
+    assert float(kept.params["standardization"]["x_scale"][20]) == 1
+    np.testing.assert_array_equal(kept.params["standardization"]["x_mean"][21:], got["x_mean"][21:])
     raw = zoo.train(jax.random.key(0), data, hidden=(4,), num_steps=1, standardize=False)
     np.testing.assert_array_equal(raw.params["standardization"]["x_mean"], 0)
     np.testing.assert_array_equal(raw.params["standardization"]["x_scale"], 1)
