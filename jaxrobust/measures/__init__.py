@@ -1,5 +1,15 @@
-"""The measures of robustness, one file each; they do not know each other."""
+"""The measures of robustness, one file or folder each; they do not know each other."""
 
+from jaxrobust.measures.flip import (
+    FlipDecision,
+    FlipProbability,
+    FlipVerdict,
+    RareFlip,
+    RareStatus,
+    decide_flip,
+    flip_probability,
+    rare_flip_probability,
+)
 from jaxrobust.measures.theta import (
     RobustnessCurve,
     ThetaRobustness,
@@ -7,4 +17,17 @@ from jaxrobust.measures.theta import (
     theta_robustness,
 )
 
-__all__ = ["RobustnessCurve", "ThetaRobustness", "robustness_curve", "theta_robustness"]
+__all__ = [
+    "FlipDecision",
+    "FlipProbability",
+    "FlipVerdict",
+    "RareFlip",
+    "RareStatus",
+    "RobustnessCurve",
+    "ThetaRobustness",
+    "decide_flip",
+    "flip_probability",
+    "rare_flip_probability",
+    "robustness_curve",
+    "theta_robustness",
+]

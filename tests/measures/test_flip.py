@@ -1,0 +1,412 @@
+"""Real-world robustness against closed forms, plain loops, and every promise of its docstrings."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from jax.sharding import Mesh
+
+import jaxrobust as jr
+
+KEY = jax.random.key(5)
+
+
+def plane(params, x):
+    """Two classes, split by the plane w.x + b = 0."""
+    return jnp.stack([jnp.zeros(x.shape[0], x.dtype), x @ params["w"] + params["b"]], axis=1)
+
+
+def quadrant(params, x):
+    return jnp.stack([jnp.zeros(x.shape[0], x.dtype), x.min(axis=1)], axis=1)
+
+
+def product(params, x):
+    return jnp.stack([jnp.zeros(x.shape[0], x.dtype), x.prod(axis=1)], axis=1)
+
+
+def box(params, x):
+    return jnp.stack([jnp.zeros(x.shape[0], x.dtype), 1 - jnp.abs(x).max(axis=1)], axis=1)
+
+
+def disc(params, x):
+    return jnp.stack([jnp.zeros(x.shape[0], x.dtype), 4 - jnp.square(x).sum(axis=1)], axis=1)
+
+
+PLANE = {"w": jnp.array([1.0, 2.0]), "b": jnp.array(-1.0)}
+COV = jnp.array([[0.5, 0.3], [0.3, 0.5]])
+HALF = jnp.array([[1.0, 0.5], [0.5, 1.0]])
+UNIT = jr.perturbations.gaussian(1.0)
+EXACT = [
+    (plane, [2.0, 1.0], UNIT, 0.91014375),
+    (plane, [2.0, 1.0], jr.perturbations.multivariate_normal(COV), 0.94057582),
+    (quadrant, [1.0, 1.0], UNIT, 0.70786098),
+    (quadrant, [1.0, 1.0], jr.perturbations.multivariate_normal(HALF), 0.74520359),
+    (quadrant, [-1.0, 1.0], UNIT, 0.86651624),
+    (product, [1.0, 1.0], UNIT, 0.73303247),
+    (box, [0.0, 0.0], UNIT, 0.46606494),
+    (disc, [0.0, 0.0], UNIT, 0.86466472),
+    (disc, [1.0, 0.0], UNIT, 0.73098794),
+]
+
+
+@pytest.mark.parametrize(("apply_fn", "point", "noise", "exact"), EXACT)
+def test_the_exact_table(apply_fn, point, noise, exact):
+    n = 100_000
+    result = jr.flip_probability(
+        apply_fn, PLANE, KEY, jnp.array([point]), perturbation=noise, num_samples=n
+    )
+    error = np.sqrt(exact * (1 - exact) / n)
+    assert abs(float(result.robustness[0]) - exact) < 4 * error
+    assert int(result.flips[0]) + round(float(result.robustness[0]) * n) == n
+    np.testing.assert_allclose(result.probability + result.robustness, 1)
+
+
+@pytest.mark.parametrize(("apply_fn", "point", "noise", "exact"), EXACT[:4])
+def test_sobol_is_at_least_three_times_as_accurate(apply_fn, point, noise, exact):
+    n = 10_000
+    errors = []
+    for seed in range(8):
+        result = jr.flip_probability(
+            apply_fn, PLANE, jax.random.key(seed), jnp.array([point]), perturbation=noise,
+            num_samples=n, sampling="sobol",
+        )  # fmt: skip
+        errors.append(float(result.robustness[0]) - exact)
+    plain = np.sqrt(exact * (1 - exact) / n)
+    assert np.sqrt(np.mean(np.square(errors))) < plain / 3
+
+
+def test_sobol_points_are_those_of_scipy():
+    from jaxrobust.measures.flip import sobol
+
+    directions = sobol.direction_numbers(5, 64)
+    per = 64
+
+    def point(j):
+        return sobol.draw(directions, per, UNIT, KEY, j, jnp.int32(0), jnp.zeros(5))
+
+    z = np.asarray(jax.vmap(point)(jnp.arange(per)))
+    got = np.round(scipy.stats.norm.cdf(z) * 2**23 - 0.5).astype(np.int64)
+    want = scipy.stats.qmc.Sobol(5, scramble=False).random(per)
+    want = np.round(want * 2**23).astype(np.int64)
+    # A digital shift leaves the exclusive or of two points alone (rounding of ndtri: last bits).
+    difference = (got ^ got[:1]) ^ (want ^ want[:1])
+    assert (difference < 2**8).all()
+
+
+def test_a_plain_loop_gives_the_same_counts():
+    x = jnp.array([[2.0, 1.0], [0.4, 0.4], [-1.0, 0.0]])
+    errors = jnp.array([[1.0, 1.0], [0.1, 0.2], [0.0, 0.0]])
+    noise = jr.perturbations.gaussian(1.0, feature_scale=errors)
+    n = 200
+    result = jr.flip_probability(plane, PLANE, KEY, x, perturbation=noise, num_samples=n)
+    clean = np.asarray(plane(PLANE, x)).argmax(axis=1)
+    flips = np.zeros(3, int)
+    for j in range(n):
+        hat = jr.perturb(noise, KEY, x, replicate=j)
+        flips += np.asarray(plane(PLANE, hat)).argmax(axis=1) != clean
+    np.testing.assert_array_equal(result.flips, flips)
+    np.testing.assert_array_equal(result.reference, clean)
+    assert result.flips[2] == 0  # a standard error of zero is no noise
+    assert result.interval[2, 0] == 0
+    np.testing.assert_allclose(result.interval[2, 1], 1 - 0.025 ** (1 / n), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("chunk_size", "shape", "axes"),
+    [(7, None, None), (None, (4,), ("replicates",)), (9, (2, 2), ("replicates", "examples"))],
+)
+@pytest.mark.parametrize("sampling", ["random", "sobol"])
+def test_counts_agree_for_chunks_and_meshes(sampling, chunk_size, shape, axes):
+    x = jnp.linspace(-2.0, 2.0, 10).reshape(5, 2)
+    mesh = shape and Mesh(np.array(jax.devices()[: np.prod(shape)]).reshape(shape), axes)
+    common = {"perturbation": UNIT, "num_samples": 320, "sampling": sampling}
+    plain = jr.flip_probability(plane, PLANE, KEY, x, **common)
+    other = jr.flip_probability(plane, PLANE, KEY, x, chunk_size=chunk_size, mesh=mesh, **common)
+    np.testing.assert_array_equal(plain.flips, other.flips)
+
+
+def test_labels_replace_the_clean_prediction():
+    x = jnp.array([[2.0, 1.0]])
+    same = jr.flip_probability(plane, PLANE, KEY, x, perturbation=UNIT, num_samples=1000)
+    other = jr.flip_probability(
+        plane, PLANE, KEY, x, perturbation=UNIT, num_samples=1000, labels=jnp.array([0])
+    )
+    assert int(same.flips[0]) + int(other.flips[0]) == 1000
+
+
+def test_coverage_of_the_intervals():
+    repeats, n, num = 500, 6, 400
+    p = jnp.array([0.5, 0.05, 0.001, 0.2, 0.0, 0.9])
+    b = jnp.asarray(scipy.stats.norm.ppf(np.asarray(p)), jnp.float32)
+
+    def shifted(b, x):
+        return jnp.stack([jnp.zeros(x.shape[0]), -(x[:, 0] - x[:, 1])], axis=1)
+
+    x = jnp.stack([jnp.zeros(n), jnp.where(jnp.isfinite(b), b, -40.0)], axis=1)
+    noise = jr.perturbations.gaussian(1.0, where=jnp.array([True, False]))
+
+    def run(key):
+        result = jr.flip_probability(
+            shifted, b, key, x, perturbation=noise, num_samples=num,
+            labels=jnp.zeros(n, jnp.int32),
+        )  # fmt: skip
+        return result.interval, result.mean_monte_carlo_interval
+
+    each, mean = jax.jit(jax.lax.map, static_argnums=0)(run, jax.random.split(KEY, repeats))
+    # Labels 0 flip where x0 < x1 + z0: the probability is Phi(b).
+    truth = 1 - p
+    truth = jnp.where(jnp.isfinite(b), scipy.stats.norm.sf(-b), 0.0)
+    each, truth = np.asarray(each), np.asarray(truth)
+    covered = ((each[..., 0] <= truth) & (truth <= each[..., 1])).mean(axis=0)
+    slack = 4 * np.sqrt(0.95 * 0.05 / repeats)
+    assert (covered > 0.95 - slack).all(), covered
+    centre = float(truth.mean())
+    assert ((mean[:, 0] <= centre) & (centre <= mean[:, 1])).mean() > 0.95 - slack
+
+
+def test_mean_interval_covers_the_population():
+    rng = np.random.default_rng(0)
+    covered = 0
+    repeats = 400
+    for _ in range(repeats):
+        p = rng.beta(0.1, 2.0, size=80)
+        lower, upper = jr.intervals.bounded_mean(
+            jnp.asarray(rng.binomial(100, p) / 100, jnp.float32)
+        )
+        covered += lower <= 0.1 / 2.1 <= upper
+    assert covered / repeats > 0.95 - 4 * np.sqrt(0.95 * 0.05 / repeats)
+
+
+def test_invalid_outputs_are_counted_and_widen_the_interval():
+    def fragile(params, x):
+        out = plane(params, x)
+        return jnp.where(x[:, :1] > 3.0, jnp.nan, out)
+
+    result = jr.flip_probability(
+        fragile, PLANE, KEY, jnp.array([[2.0, 1.0]]), perturbation=UNIT, num_samples=1000
+    )
+    flips, invalid = int(result.flips[0]), int(result.num_invalid[0])
+    assert 100 < invalid < 220
+    np.testing.assert_allclose(result.probability[0], flips / (1000 - invalid), rtol=1e-6)
+    np.testing.assert_allclose(
+        result.interval[0, 1], jr.intervals.clopper_pearson(flips + invalid, 1000, 0.95)[1]
+    )
+
+    def broken(params, x):
+        return plane(params, x) * jnp.nan
+
+    result = jr.flip_probability(
+        broken, PLANE, KEY, jnp.array([[2.0, 1.0]]), perturbation=UNIT, num_samples=100
+    )
+    assert int(result.num_invalid[0]) == 100
+    assert jnp.isnan(result.probability[0])
+    assert result.interval[0].tolist() == [0.0, 1.0]
+
+
+def test_a_ruled_out_class_is_no_failure():
+    def masked(params, x):
+        return jnp.concatenate([plane(params, x), jnp.full((x.shape[0], 1), -jnp.inf)], axis=1)
+
+    x = jnp.array([[2.0, 1.0]])
+    plain = jr.flip_probability(plane, PLANE, KEY, x, perturbation=UNIT, num_samples=500)
+    other = jr.flip_probability(masked, PLANE, KEY, x, perturbation=UNIT, num_samples=500)
+    assert other.flips.tolist() == plain.flips.tolist()
+    assert other.num_invalid.tolist() == [0]
+
+
+def test_a_sampler_and_traced_calls():
+    noise = jr.perturbations.from_sampler(lambda key, x: x + jax.random.normal(key, x.shape))
+    x = jnp.array([[2.0, 1.0], [0.0, 0.6]])
+
+    def run(params, key):
+        return jr.flip_probability(
+            plane, params, key, x, perturbation=noise, num_samples=300
+        )._replace(num_samples=jnp.int32(300))
+
+    plain = run(PLANE, KEY)
+    jitted = jax.jit(run)(PLANE, KEY)
+    np.testing.assert_array_equal(plain.flips, jitted.flips)
+    np.testing.assert_allclose(plain.interval, jitted.interval, rtol=1e-6)
+    both = jax.vmap(run, (None, 0))(PLANE, jnp.stack([KEY, jax.random.key(9)]))
+    np.testing.assert_array_equal(both.flips[0], plain.flips)
+
+
+def test_new_parameters_do_not_retrace():
+    x = jnp.array([[2.0, 1.0]])
+    traced = chex.assert_max_traces(plane, n=4)
+    chex.clear_trace_counter()
+    for sigma, scale in ((1.0, 1.0), (0.5, 2.0), (0.1, 3.0)):
+        jr.flip_probability(
+            traced, {"w": scale * PLANE["w"], "b": PLANE["b"]}, KEY, x,
+            perturbation=jr.perturbations.gaussian(sigma), num_samples=100,
+        )  # fmt: skip
+
+
+# --- decisions ------------------------------------------------------------------------------------
+
+
+def test_decisions_are_right_and_cheap():
+    # 95 of 100 examples are far from the boundary.
+    distance = np.full(100, 8.0)
+    distance[:5] = [2.3, 1.5, 0.5, 0.0, 2.0]
+    x = jnp.stack([jnp.asarray(distance, jnp.float32), jnp.zeros(100)], axis=1)
+    params = {"w": jnp.array([1.0, 0.0]), "b": jnp.array(0.0)}
+    decision = jr.decide_flip(
+        plane, params, KEY, x, perturbation=UNIT, threshold=0.05, max_samples=10_000
+    )
+    truth = scipy.stats.norm.sf(distance)
+    expected = np.where(truth < 0.05, jr.FlipVerdict.BELOW, jr.FlipVerdict.ABOVE)
+    np.testing.assert_array_equal(decision.verdict, expected)
+    assert int(decision.num_samples.sum()) < 0.1 * 100 * 10_000
+    assert ((decision.interval[:, 0] <= truth) & (truth <= decision.interval[:, 1])).all()
+    counts = jr.flip_probability(
+        plane, params, KEY, x[:1], perturbation=UNIT, num_samples=int(decision.num_samples[0])
+    )
+    assert counts.flips[0] == decision.flips[0]  # the same draws as plain Monte Carlo
+
+
+def test_a_verdict_is_consistent_with_its_interval():
+    x = jnp.array([[0.9, 0.0], [1.645, 0.0], [1.64, 0.0]])
+    params = {"w": jnp.array([1.0, 0.0]), "b": jnp.array(0.0)}
+    decision = jr.decide_flip(
+        plane, params, KEY, x, perturbation=UNIT, threshold=0.05, max_samples=2000
+    )
+    for verdict, (lower, upper) in zip(decision.verdict, decision.interval, strict=True):
+        if verdict == jr.FlipVerdict.BELOW:
+            assert upper <= 0.05
+        elif verdict == jr.FlipVerdict.ABOVE:
+            assert lower >= 0.05
+        else:
+            assert lower < 0.05 < upper
+    assert decision.verdict[1] == jr.FlipVerdict.UNDECIDED
+    assert decision.num_samples[1] == 1792  # the looks that fit into 2000 draws
+
+
+def test_sequential_coverage_at_a_stop_chosen_by_the_draws():
+    """Stopping when the interval looks best must not spoil it."""
+    rng = np.random.default_rng(1)
+    p, repeats, longest = 0.05, 400, 1000
+    flips = np.cumsum(rng.random((repeats, longest)) < p, axis=1)
+    totals = np.arange(1, longest + 1)
+    looks = np.arange(9, longest, 10)
+    ends = np.asarray(
+        jr.intervals.binomial_sequence(flips[:, looks], totals[looks][None, :], around=0.05)
+    )
+    always = ((ends[..., 0] <= p) & (p <= ends[..., 1])).all(axis=1).mean()
+    assert always > 0.95 - 4 * np.sqrt(0.95 * 0.05 / repeats)
+
+
+def test_decision_limits_are_where_the_sequence_clears_the_threshold():
+    from jaxrobust.intervals import binomial_sequence, decision_limits
+
+    totals = np.array([10, 256, 1024, 5000])
+    for threshold in (0.01, 0.2, 0.7):
+        limits = np.asarray(decision_limits(totals, threshold, 0.95))
+        for total, (few, many) in zip(totals, limits, strict=True):
+            counts = np.arange(total + 1)
+            ends = np.asarray(binomial_sequence(counts, total, 0.95, around=threshold), np.float64)
+            below = counts[ends[:, 1] <= threshold]
+            above = counts[ends[:, 0] >= threshold]
+            assert abs(few - (below.max() if below.size else -1)) <= 0
+            assert abs(many - (above.min() if above.size else total + 1)) <= 0
+
+
+# --- rare flips -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dimension", "exact"), [(2, 1e-3), (2, 1e-12), (100, 1e-6)])
+def test_rare_flips_of_a_linear_model(dimension, exact):
+    w = jnp.ones(dimension) / np.sqrt(dimension)
+    distance = -scipy.stats.norm.ppf(exact)
+    x = (distance * w)[None]
+    result = jr.rare_flip_probability(
+        plane, {"w": w, "b": jnp.array(0.0)}, KEY, x, perturbation=UNIT
+    )
+    assert int(result.status[0]) == jr.RareStatus.OK
+    assert abs(float(result.probability[0]) / exact - 1) < 0.25
+    assert result.interval[0, 0] < exact < result.interval[0, 1]
+    levels = int(result.num_levels[0])
+    assert int(result.num_evaluations[0]) <= 16_000 * (1 + 10 * levels)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exact", [1e-3, 1e-6, 1e-9, 1e-12])
+def test_rare_intervals_cover_in_ninety_of_a_hundred_seeds(exact):
+    w = jnp.array([1.0, 0.0])
+    x = jnp.array([[-scipy.stats.norm.ppf(exact), 0.0]])
+    covered = 0
+    for seed in range(100):
+        result = jr.rare_flip_probability(
+            plane, {"w": w, "b": jnp.array(0.0)}, jax.random.key(seed), x, perturbation=UNIT
+        )
+        covered += bool(result.interval[0, 0] < exact < result.interval[0, 1])
+    assert covered >= 90
+
+
+def test_a_flat_margin_is_stuck_and_says_so():
+    def constant(params, x):
+        return jnp.broadcast_to(jnp.array([[0.0, 1.0]]), (x.shape[0], 2))
+
+    result = jr.rare_flip_probability(
+        constant, {}, KEY, jnp.ones((1, 2)), perturbation=UNIT, num_runs=2, num_particles=50
+    )
+    assert int(result.status[0]) == jr.RareStatus.STUCK
+    assert result.probability[0] == 0
+    assert result.interval[0].tolist() == [0.0, 1.0]
+
+
+# --- misuse ---------------------------------------------------------------------------------------
+
+GOOD = {"apply_fn": plane, "params": PLANE, "key": KEY, "x": jnp.ones((2, 2)), "perturbation": UNIT}
+
+
+def one_column(params, x):
+    return x @ params["w"][:, None]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "match"),
+    [
+        ({"num_samples": 0}, ValueError, "num_samples must be at least 1"),
+        ({"sampling": "halton"}, ValueError, "sampling must be one of"),
+        ({"labels": jnp.array([0, 1, 1])}, ValueError, "labels must have one label"),
+        ({"labels": jnp.array([0, 2])}, ValueError, "labels must be labels from 0 to 1"),
+        ({"labels": jnp.array([0.0, 1.0])}, TypeError, "labels must be integer"),
+        ({"confidence": 0.0}, ValueError, "confidence"),
+        ({"apply_fn": one_column}, ValueError, r"models\.binary"),
+        ({"key": 3}, TypeError, "key must be a typed PRNG key"),
+        ({"perturbation": "gaussian"}, TypeError, "perturbation must be"),
+        ({"perturbation": jr.perturbations.multivariate_normal(jnp.eye(3))}, ValueError, "cov"),
+        ({"perturbation": jr.perturbations.from_sampler(lambda k, x: x[:1])}, ValueError,
+         r"fn \(the sampler\) must return"),
+        ({"perturbation": jr.perturbations.from_sampler(lambda k, x: x), "sampling": "sobol"},
+         ValueError, "push-forward of a normal draw"),
+    ],
+)  # fmt: skip
+def test_misuse_names_the_argument(change, error, match):
+    arguments = GOOD | change
+    positional = [arguments.pop(name) for name in ("apply_fn", "params", "key", "x")]
+    with pytest.raises(error, match=match):
+        jr.flip_probability(*positional, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("function", "change", "error", "match"),
+    [
+        ("decide_flip", {"threshold": 0.0}, ValueError, "threshold must be between 0 and 1"),
+        ("decide_flip", {"threshold": 1.0}, ValueError, "threshold must be between 0 and 1"),
+        ("decide_flip", {"max_samples": 0}, ValueError, "max_samples"),
+        ("rare_flip_probability", {"num_runs": 1}, ValueError, "num_runs"),
+        ("rare_flip_probability", {"num_particles": 5}, ValueError, "num_particles"),
+        ("rare_flip_probability",
+         {"perturbation": jr.perturbations.from_sampler(lambda k, x: x)}, ValueError,
+         "push-forward of a normal draw"),
+    ],
+)  # fmt: skip
+def test_misuse_of_decisions_and_rare_flips(function, change, error, match):
+    arguments = GOOD | ({"threshold": 0.1} if function == "decide_flip" else {}) | change
+    positional = [arguments.pop(name) for name in ("apply_fn", "params", "key", "x")]
+    with pytest.raises(error, match=match):
+        getattr(jr, function)(*positional, **arguments)
