@@ -1,0 +1,342 @@
+"""The command line: ``jaxrobust report``, ``jaxrobust compare`` and ``jaxrobust datasets``."""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import dataclasses
+import io
+import os
+import pathlib
+import re
+import sys
+import textwrap
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from jaxrobust.version import __version__
+
+T = TypeVar("T")
+
+_PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+
+INTERRUPTED = 130
+FAILED = 1
+
+_EPILOG = """\
+examples:
+  jaxrobust report breast-cancer -o out/
+  jaxrobust report mymodule:make --replicates 2000 --probabilities 1
+  jaxrobust compare out/ other/ -o comparison/
+
+mymodule:make is a function in mymodule.py that returns (apply_fn, params, x, y), or with a dict of
+options as a fifth: feature_scale, where, integer, loss, outputs, title.
+"""
+
+
+class _UserError(Exception):
+    """A mistake of the user's: one line, no traceback."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit status.
+
+    Args:
+        argv: arguments without the program's name; None means those of the process.
+
+    Returns:
+        0, or 1 after an error (a line on standard error says which), or 130 after Ctrl-C. Wrong
+        usage leaves through SystemExit with status 2, as argparse does.
+    """
+    arguments = _parser().parse_args(argv)
+    # A terminal that cannot show a sigma should print a question mark, not fail.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        return arguments.run(arguments)
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:
+        if arguments.debug:
+            traceback.print_exc()
+        print(f"jaxrobust: error: {_one_line(error)}", file=sys.stderr)
+        return FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jaxrobust",
+        description="How robust is a trained network? Reports and comparisons.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"jaxrobust {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    report = commands.add_parser(
+        "report",
+        help="measure a model and write report.json, report.html and plots",
+        description="Measures a model's robustness to random noise and writes report.json,"
+        " report.html and plots.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    report.set_defaults(run=_report)
+    report.add_argument("source", metavar="NAME_OR_MODULE:FUNCTION", help="a data set, or yours")
+    report.add_argument("-o", "--output", metavar="DIR", help="default: report-NAME")
+    report.add_argument("--replicates", type=int, default=1000, metavar="M", help="noise draws")
+    report.add_argument(
+        "--alpha", type=float, default=0.05, help="chance that the loss exceeds theta"
+    )
+    report.add_argument("--confidence", type=float, default=0.95, help="of every interval")
+    report.add_argument(
+        "--scales",
+        type=_scales,
+        default=None,
+        metavar="START:STOP:STEP|NUM",
+        help="noise levels, both ends included; or so many from 0 to 1 (default 0:1:0.01)",
+    )
+    report.add_argument(
+        "--probabilities",
+        type=float,
+        nargs="+",
+        metavar="P",
+        help="of a value being perturbed, one curve each (default .25 .5 .75 1)",
+    )
+    report.add_argument("--seed", type=int, default=0)
+    report.add_argument(
+        "--chunk-size", type=int, metavar="N", help="inputs for one call of the model"
+    )
+    report.add_argument(
+        "--data-dir", metavar="DIR", help="folder of data files (default: $JAXROBUST_DATA)"
+    )
+    report.add_argument(
+        "--loss", choices=("mse", "brier"), help="default: brier for whole-number y, else mse"
+    )
+    report.add_argument(
+        "--outputs",
+        choices=("logits", "probabilities"),
+        help="what the model gives (default: logits)",
+    )
+    report.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+    compare = commands.add_parser(
+        "compare",
+        help="rank reports by the robustness index, beside f(1)",
+        description="Compares reports by the robustness index (shape) beside f(1) (scale); prints"
+        " both and writes compare.json, compare.html and plots.",
+    )
+    compare.set_defaults(run=_compare)
+    compare.add_argument("folders", nargs="+", metavar="DIR", help="folders made by report")
+    compare.add_argument("-o", "--output", metavar="DIR", default="comparison")
+    compare.add_argument("--probability", type=float, default=1.0, metavar="P")
+
+    datasets = commands.add_parser("datasets", help="list the data sets, and how to get them")
+    datasets.set_defaults(run=_datasets)
+    datasets.add_argument("--data-dir", metavar="DIR")
+
+    for command in (report, compare, datasets):
+        command.add_argument("--debug", action="store_true", help="show where an error came from")
+    return parser
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    """Measures one model."""
+    start = time.perf_counter()
+    from jaxrobust.report import config, document, sources, theta
+
+    # All that can be wrong without running anything comes first.
+    sources.check_name(arguments.source)
+    settings: dict[str, Any] = {
+        "num_replicates": arguments.replicates,
+        "alpha": arguments.alpha,
+        "confidence": arguments.confidence,
+        "chunk_size": arguments.chunk_size,
+        "probabilities": arguments.probabilities and tuple(arguments.probabilities),
+    }
+    if arguments.scales is not None:
+        settings["scales"] = arguments.scales
+    with _named_by_option():
+        wanted = config.ThetaConfig(**settings)
+    folder = arguments.output or "report-" + re.sub(r"[^\w.-]+", "-", arguments.source)
+    _check_folder(folder)
+
+    import jax
+
+    progress = not arguments.quiet
+
+    def measure() -> tuple[theta.ThetaReport, document.Context]:
+        train_key, key = jax.random.split(jax.random.key(arguments.seed))
+        if progress:
+            print(f"loading {arguments.source} ...", file=sys.stderr)
+        subject = sources.load(arguments.source, train_key, arguments.data_dir)
+        loaded = time.perf_counter() - start
+        chosen: dict[str, Any] = {
+            "loss": arguments.loss or subject.loss,
+            "outputs": arguments.outputs or subject.outputs or "logits",
+        }
+        with _named_by_option():
+            found = theta.theta_report(
+                subject.apply_fn,
+                subject.params,
+                key,
+                subject.x,
+                subject.y,
+                config=dataclasses.replace(wanted, **chosen),
+                feature_scale=subject.feature_scale,
+                where=subject.where,
+                integer=subject.integer,
+                progress=progress,
+            )
+        context = document.Context(
+            subject.title, arguments.source, arguments.seed, subject.notes, {"load": loaded}
+        )
+        return found, context
+
+    found, context = _interruptible(measure)
+    path = document.write(found, folder, context)
+    seconds = time.perf_counter() - start
+    print(f"wrote {path} and report.json ({found.num_inputs:,} model inputs, {seconds:.0f} s)")
+    for line in document.summary(found, context):
+        print(f"- {line}")
+    return 0
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    """Compares several reports."""
+    if len(arguments.folders) < 2:
+        raise _UserError("compare needs at least two folders; got 1.")
+    _check_folder(arguments.output)
+    from jaxrobust.report import compare
+
+    data = compare.compare(arguments.folders, arguments.probability)
+    path = compare.write(data, arguments.output)
+    print(compare.as_text(data))
+    print(f"\nwrote {path} and compare.json")
+    return 0
+
+
+def _datasets(arguments: argparse.Namespace) -> int:
+    """Lists what ``report`` can load by name."""
+    from jaxrobust.zoo import datasets
+
+    ready = datasets.available(arguments.data_dir)
+    missing = [name for name in datasets.names() if name not in ready]
+    print("Ready:")
+    for name in ready:
+        print(f"  {name:15} {datasets.load(name, data_dir=arguments.data_dir).title}")
+    if missing:
+        print("\nNot found:")
+    for name in missing:
+        try:
+            datasets.load(name, data_dir=arguments.data_dir)
+        except OSError as error:
+            print(textwrap.fill(f"{name:15} {error}", 96, initial_indent="  ",
+                                subsequent_indent=" " * 18))  # fmt: skip
+    return 0
+
+
+def _scales(text: str) -> tuple[float, ...]:
+    """Noise levels from START:STOP:STEP or their number."""
+    parts = text.split(":")
+    try:
+        if len(parts) == 1:
+            num = int(text)
+            if num < 1:
+                raise ValueError
+            return tuple(i / max(1, num - 1) for i in range(num))
+        start, stop, step = map(float, parts)
+        num = round((stop - start) / step)
+        if not (step > 0 and stop >= start >= 0 and abs(start + num * step - stop) < 1e-6 * step):
+            raise ValueError
+        # Ten significant digits: 0.29, not 0.29000000000000004.
+        return tuple(float(f"{start + i * step:.10g}") for i in range(num + 1))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"expected START:STOP:STEP with whole steps, such as 0:1:0.01, or how many noise levels"
+            f" from 0 to 1, such as 21; got {text!r}"
+        ) from None
+
+
+def _check_folder(folder: str) -> None:
+    from jaxrobust.report import files
+
+    try:
+        files.check_writable(folder)
+    except OSError as error:
+        raise _UserError(f"cannot write to {folder}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def _named_by_option() -> Iterator[None]:
+    """Speaks of command-line options where the library names its arguments."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        text = str(error)
+        for argument, option in (("num_replicates", "--replicates"), ("alpha", "--alpha"),
+                                 ("confidence", "--confidence"), ("scales", "--scales"),
+                                 ("probabilities", "--probabilities"),
+                                 ("chunk_size", "--chunk-size")):  # fmt: skip
+            if text.startswith(f"{argument} "):
+                raise _UserError(option + text[len(argument) :]) from error
+        raise
+
+
+def _one_line(error: Exception) -> str:
+    """The message of an error: alone if it is one of ours, else with its kind."""
+    from jaxrobust.report.sources import describe
+
+    lines = str(error).strip().splitlines()
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = frames and pathlib.Path(frames[-1].filename).is_relative_to(_PACKAGE)
+    if lines and (ours or isinstance(error, OSError)):
+        return lines[0]
+    return f"{describe(error)} (--debug shows where)"
+
+
+def _interruptible(work: Callable[[], T]) -> T:
+    """Runs ``work`` in a thread, so that Ctrl-C is answered at once, also by compiled code.
+
+    Python delivers Ctrl-C to the main thread between bytecodes. Waiting for XLA there would put it
+    off until a curve is finished.
+    """
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.2)
+    except KeyboardInterrupt:
+        # Compiled code cannot be stopped, and JAX would wait for it when the interpreter exits.
+        # Nothing was written yet, so skipping all that loses nothing.
+        atexit.register(_leave_at_once)
+        raise
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+def _leave_at_once() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
