@@ -32,10 +32,11 @@ Axis = Literal["replicates", "examples"]
 
 AXES: tuple[Axis, Axis] = ("replicates", "examples")
 
-# One chunk of inputs: about a million numbers, and few enough examples that their activations
-# stay in the caches of a CPU.
+# One chunk of inputs: about a million numbers, and on a CPU few enough examples that the
+# activations of a small network stay in its caches.
 _CHUNK_NUMBERS = 2**20
-_CHUNK_EXAMPLES = 2**13
+_CHUNK_EXAMPLES = {"cpu": 2**10}
+_CHUNK_EXAMPLES_ELSEWHERE = 2**15
 
 _COMBINE: dict[str, tuple[Any, Callable, Callable]] = {
     "sum": (0, jnp.sum, jnp.add),
@@ -49,7 +50,8 @@ def chunk_examples(chunk_size: int | None, event_shape: tuple[int, ...]) -> int:
     """The number of model inputs for one call of the model; ``None`` picks one from their size."""
     if chunk_size is not None:
         return _checks.count("chunk_size", chunk_size)
-    return max(1, min(_CHUNK_EXAMPLES, _CHUNK_NUMBERS // max(1, math.prod(event_shape))))
+    most = _CHUNK_EXAMPLES.get(jax.default_backend(), _CHUNK_EXAMPLES_ELSEWHERE)
+    return max(1, min(most, _CHUNK_NUMBERS // max(1, math.prod(event_shape))))
 
 
 def as_mesh(mesh: Any) -> Mesh | None:

@@ -167,6 +167,7 @@ def _report(arguments: argparse.Namespace) -> int:
     folder = arguments.output or "report-" + re.sub(r"[^\w.-]+", "-", arguments.source)
     _check_folder(folder)
 
+    mesh = _all_devices()
     import jax
 
     progress = not arguments.quiet
@@ -192,6 +193,7 @@ def _report(arguments: argparse.Namespace) -> int:
                 feature_scale=subject.feature_scale,
                 where=subject.where,
                 integer=subject.integer,
+                mesh=mesh,
                 progress=progress,
             )
         context = document.Context(
@@ -206,6 +208,20 @@ def _report(arguments: argparse.Namespace) -> int:
     for line in document.summary(found, context):
         print(f"- {line}")
     return 0
+
+
+def _all_devices() -> Any:
+    """A mesh of all devices, which share the draws; on a CPU every core counts as one.
+
+    The draws do not depend on it, and counts agree bit for bit.
+    """
+    import jax
+
+    # Heeded only before the first use of JAX in a process: later there is one CPU device.
+    with contextlib.suppress(RuntimeError):
+        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+    devices = jax.devices()
+    return jax.sharding.Mesh(devices, ("replicates",)) if len(devices) > 1 else None
 
 
 def _compare(arguments: argparse.Namespace) -> int:

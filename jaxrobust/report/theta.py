@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxrobust import _checks, intervals, models, montecarlo, perturbations
 from jaxrobust.fits.gompertz import GompertzFit, fit_gompertz, gompertz
@@ -96,6 +97,7 @@ def theta_report(
     feature_scale: Array | None = None,
     where: Array | None = None,
     integer: Array | None = None,
+    mesh: Mesh | None = None,
     progress: bool = False,
 ) -> ThetaReport:
     """Measures theta-robustness curves, fits them, and bounds what was fitted.
@@ -116,6 +118,7 @@ def theta_report(
             standard deviation of each column of ``x``.
         where: bool, which cells may be perturbed; None means all.
         integer: bool, which cells hold whole numbers and are rounded; None means none.
+        mesh: devices to share the work, with the axes "replicates" and/or "examples".
         progress: show progress bars on standard error (needs tqdm).
 
     Returns:
@@ -167,7 +170,9 @@ def theta_report(
     with _steps(progress, len(probabilities) + 1) as step:
         for probability in probabilities:
             step(f"curve, p = {probability:g}")
-            curve = _curve(apply_fn, params, key, x, y, perturbation(probability), config, progress)
+            curve = _curve(
+                apply_fn, params, key, x, y, perturbation(probability), config, mesh, progress
+            )
             curves.append(curve)
         curve = jax.tree.map(lambda *parts: np.stack(parts), *curves)
         measured = time.perf_counter()
@@ -257,6 +262,7 @@ def _curve(
     y: Any,
     perturbation: Callable[[Array], perturbations.base.Perturbation],
     config: ThetaConfig,
+    mesh: Mesh | None,
     progress: bool,
 ) -> RobustnessCurve:
     """One curve, in NumPy: each operation that JAX meets for the first time costs a compilation."""
@@ -274,6 +280,7 @@ def _curve(
         num_replicates=config.num_replicates,
         confidence=config.confidence,
         chunk_size=config.chunk_size,
+        mesh=mesh,
         progress=progress,
     )
     return jax.tree.map(np.asarray, curve)

@@ -46,7 +46,7 @@ def check_nulls(data):
 
 
 def test_equals_a_direct_call(breast_cancer):
-    folder, data = breast_cancer
+    _, data = breast_cancer
     train_key, key = jax.random.split(jax.random.key(3))
     subject = sources.load("breast-cancer", train_key)
     theta = data["sections"]["theta"]

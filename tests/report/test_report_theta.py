@@ -74,7 +74,7 @@ def test_resampling_shows_the_spread_over_keys():
     )
     noise = lambda s: jr.perturbations.gaussian(s, feature_scale=np.ones(3, np.float32))  # noqa: E731
     runs = [
-        theta._curve(linear, W, jax.random.key(k), X, X @ W + 1, noise, config, False)
+        theta._curve(linear, W, jax.random.key(k), X, X @ W + 1, noise, config, None, False)
         for k in range(61)
     ]
     over_keys = [float(curve.theta[0]) for curve in runs[1:]]
