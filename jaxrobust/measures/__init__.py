@@ -4,11 +4,8 @@ from jaxrobust.measures.flip import (
     FlipDecision,
     FlipProbability,
     FlipVerdict,
-    RareFlip,
-    RareStatus,
     decide_flip,
     flip_probability,
-    rare_flip_probability,
 )
 from jaxrobust.measures.theta import (
     RobustnessCurve,
@@ -21,13 +18,10 @@ __all__ = [
     "FlipDecision",
     "FlipProbability",
     "FlipVerdict",
-    "RareFlip",
-    "RareStatus",
     "RobustnessCurve",
     "ThetaRobustness",
     "decide_flip",
     "flip_probability",
-    "rare_flip_probability",
     "robustness_curve",
     "theta_robustness",
 ]

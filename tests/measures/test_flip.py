@@ -313,50 +313,6 @@ def test_decision_limits_are_where_the_sequence_clears_the_threshold():
             assert abs(many - (above.min() if above.size else total + 1)) <= 0
 
 
-# --- rare flips -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("dimension", "exact"), [(2, 1e-3), (2, 1e-12), (100, 1e-6)])
-def test_rare_flips_of_a_linear_model(dimension, exact):
-    w = jnp.ones(dimension) / np.sqrt(dimension)
-    distance = -scipy.stats.norm.ppf(exact)
-    x = (distance * w)[None]
-    result = jr.rare_flip_probability(
-        plane, {"w": w, "b": jnp.array(0.0)}, KEY, x, perturbation=UNIT
-    )
-    assert int(result.status[0]) == jr.RareStatus.OK
-    assert abs(float(result.probability[0]) / exact - 1) < 0.25
-    assert result.interval[0, 0] < exact < result.interval[0, 1]
-    levels = int(result.num_levels[0])
-    assert int(result.num_evaluations[0]) <= 16_000 * (1 + 10 * levels)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("exact", [1e-3, 1e-6, 1e-9, 1e-12])
-def test_rare_intervals_cover_in_ninety_of_a_hundred_seeds(exact):
-    w = jnp.array([1.0, 0.0])
-    x = jnp.array([[-scipy.stats.norm.ppf(exact), 0.0]])
-    covered = 0
-    for seed in range(100):
-        result = jr.rare_flip_probability(
-            plane, {"w": w, "b": jnp.array(0.0)}, jax.random.key(seed), x, perturbation=UNIT
-        )
-        covered += bool(result.interval[0, 0] < exact < result.interval[0, 1])
-    assert covered >= 90
-
-
-def test_a_flat_margin_is_stuck_and_says_so():
-    def constant(params, x):
-        return jnp.broadcast_to(jnp.array([[0.0, 1.0]]), (x.shape[0], 2))
-
-    result = jr.rare_flip_probability(
-        constant, {}, KEY, jnp.ones((1, 2)), perturbation=UNIT, num_runs=2, num_particles=50
-    )
-    assert int(result.status[0]) == jr.RareStatus.STUCK
-    assert result.probability[0] == 0
-    assert result.interval[0].tolist() == [0.0, 1.0]
-
-
 # --- misuse ---------------------------------------------------------------------------------------
 
 GOOD = {"apply_fn": plane, "params": PLANE, "key": KEY, "x": jnp.ones((2, 2)), "perturbation": UNIT}
@@ -398,11 +354,6 @@ def test_misuse_names_the_argument(change, error, match):
         ("decide_flip", {"threshold": 0.0}, ValueError, "threshold must be between 0 and 1"),
         ("decide_flip", {"threshold": 1.0}, ValueError, "threshold must be between 0 and 1"),
         ("decide_flip", {"max_samples": 0}, ValueError, "max_samples"),
-        ("rare_flip_probability", {"num_runs": 1}, ValueError, "num_runs"),
-        ("rare_flip_probability", {"num_particles": 5}, ValueError, "num_particles"),
-        ("rare_flip_probability",
-         {"perturbation": jr.perturbations.from_sampler(lambda k, x: x)}, ValueError,
-         "push-forward of a normal draw"),
     ],
 )  # fmt: skip
 def test_misuse_of_decisions_and_rare_flips(function, change, error, match):

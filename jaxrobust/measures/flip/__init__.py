@@ -2,15 +2,11 @@
 
 from jaxrobust.measures.flip.decision import FlipDecision, FlipVerdict, decide_flip
 from jaxrobust.measures.flip.probability import FlipProbability, flip_probability
-from jaxrobust.measures.flip.rare import RareFlip, RareStatus, rare_flip_probability
 
 __all__ = [
     "FlipDecision",
     "FlipProbability",
     "FlipVerdict",
-    "RareFlip",
-    "RareStatus",
     "decide_flip",
     "flip_probability",
-    "rare_flip_probability",
 ]
