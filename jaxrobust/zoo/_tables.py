@@ -148,9 +148,9 @@ def oecd_flu(paths: Paths) -> Table:
     _files.check_rows(path, rows, 31, 3)
     (percentage,) = _files.numbers(path, [row[-1:] for row in rows]).T
     # The paper's input is the row's index in a table it does not show. With countries in
-    # alphabetical order the target is noise in that index, and the robustness curve reaches its
-    # ceiling by sigma = 0.1. In order of the percentage, the published error and the published
-    # Gompertz parameters are met together.
+    # alphabetical order the target is noise in that index, and the robustness curve is two thirds
+    # of the way to its ceiling by sigma = 0.1. In order of the percentage, a network of the
+    # published error has Gompertz parameters within about a tenth of the published ones.
     return _in_sample(np.arange(31.0), np.sort(percentage), "rank")
 
 

@@ -356,7 +356,7 @@ def test_misuse_names_the_argument(change, error, match):
         ("decide_flip", {"max_samples": 0}, ValueError, "max_samples"),
     ],
 )  # fmt: skip
-def test_misuse_of_decisions_and_rare_flips(function, change, error, match):
+def test_misuse_of_decisions(function, change, error, match):
     arguments = GOOD | ({"threshold": 0.1} if function == "decide_flip" else {}) | change
     positional = [arguments.pop(name) for name in ("apply_fn", "params", "key", "x")]
     with pytest.raises(error, match=match):
