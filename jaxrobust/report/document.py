@@ -23,7 +23,6 @@ _PACKAGES = (
     "numpy",
     "scipy",
     "optax",
-    "optimistix",
     "flax",
     "scikit-learn",
     "matplotlib",
