@@ -1,6 +1,6 @@
 """How robust is a trained network, really? Measures of robustness in JAX, with intervals."""
 
-from jaxrobust import exact, fits, intervals, measures, models, perturbations
+from jaxrobust import attacks, exact, fits, intervals, measures, models, perturbations
 from jaxrobust.measures import (
     FlipDecision,
     FlipProbability,
@@ -22,6 +22,7 @@ __all__ = [
     "RobustnessCurve",
     "ThetaRobustness",
     "__version__",
+    "attacks",
     "decide_flip",
     "exact",
     "fits",

@@ -17,6 +17,7 @@ MODULES = {
     "jaxrobust.intervals": jr.intervals,
     "jaxrobust.exact": jr.exact,
     "jaxrobust.models": jr.models,
+    "jaxrobust.attacks": jr.attacks,
 }
 
 
