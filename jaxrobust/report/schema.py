@@ -62,6 +62,11 @@ VERSION = 1
 _REQUIRED = ("title", "model", "sections")
 _REQUIRED_THETA = ("config", "baseline", "normalised", "curves")
 _REQUIRED_CURVE = ("probability", "points", "fit", "resamples")
+_REQUIRED_PART = {
+    "points": ("scale", *(f"{n}{e}" for n in ("theta", "ratio") for e in ("", "_low", "_high"))),
+    "fit": ("a", "b", "c", "d", "at_one", "converged", "explanation"),
+    "resamples": ("a", "b", "c", "d"),
+}
 
 
 class ReportError(ValueError):
@@ -114,6 +119,8 @@ def read_report(folder: str | pathlib.Path) -> dict[str, Any]:
         _require(path, section, _REQUIRED_THETA)
         for curve in section["curves"]:
             _require(path, curve, _REQUIRED_CURVE)
+            for part, names in _REQUIRED_PART.items():
+                _require(path, curve[part], names)
     return data
 
 

@@ -60,8 +60,8 @@ def check_name(source: str) -> None:
     from jaxrobust.zoo import datasets
 
     if source not in datasets.names():
-        close = difflib.get_close_matches(source.lower().replace("_", "-"), datasets.names(), n=2)
-        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        close = difflib.get_close_matches(source.lower().replace("_", "-"), datasets.names(), n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
         raise SourceError(
             f"unknown data set {source!r}.{hint} Known: {', '.join(datasets.names())};"
             " your own model is MODULE:FUNCTION."
@@ -90,7 +90,7 @@ def _from_zoo(name: str, key: jax.Array, data_dir: str | None) -> Subject:
     try:
         model = networks.load_model(name, key, data_dir=data_dir)
     except (OSError, ValueError) as error:
-        raise SourceError(str(error)) from error
+        raise SourceError(str(error).replace(" data_dir ", " --data-dir ")) from error
     if not model.converged:
         raise SourceError(f"training on {name} ran into infinities; try another --seed.")
     data = model.dataset

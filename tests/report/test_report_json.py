@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxrobust as jr
-from jaxrobust.report import ReportError, read_report, sources
+from jaxrobust.report import ReportError, cli, read_report, sources
 from jaxrobust.report.schema import dumps
 
 
@@ -59,11 +59,15 @@ def test_equals_a_direct_call(breast_cancer):
             subject.x,
             subject.y,
             perturbation=lambda s, p=curve["probability"]: jr.perturbations.gaussian(
-                s, feature_scale=subject.feature_scale, probability=jnp.asarray(p)
+                s,
+                feature_scale=jnp.asarray(subject.feature_scale),
+                where=subject.where,
+                probability=jnp.float32(p),
             ),
             scales=jnp.linspace(0, 1, 11),
             num_replicates=80,
             loss="brier",
+            mesh=cli._all_devices(),  # the command line's, so that nothing is compiled anew
         )
         points = {name: np.array(column, np.float32) for name, column in curve["points"].items()}
         np.testing.assert_allclose(points["scale"], direct.scale, rtol=1e-6)
@@ -129,8 +133,8 @@ def test_model_that_breaks_down(make):
     assert "nan" not in page.replace("finance", "")
 
 
-def test_zero_baseline(make):
-    folder, data = make("perfect")
+def test_zero_baseline_and_too_few_replicates(make):
+    folder, data = make("perfect", "--replicates", "30")
     theta = data["sections"]["theta"]
     assert theta["baseline"] == 0
     assert theta["normalised"] is False
@@ -140,16 +144,10 @@ def test_zero_baseline(make):
     assert curve["landmarks"]["threshold"]["value"] is None
     assert "zero" in curve["landmarks"]["threshold"]["reason"]
     assert set(curve["points"]["ratio"]) == {None}
+    assert set(curve["points"]["theta_high"]) == {None}, "30 are too few for an upper end"
+    assert None not in curve["points"]["theta"]
     check_nulls(data)
     assert "loss without noise is zero" in (folder / "report.html").read_text()
-
-
-def test_too_few_replicates_for_an_interval(make):
-    _, data = make("regression", "--replicates", "30")
-    points = data["sections"]["theta"]["curves"][0]["points"]
-    assert set(points["theta_high"]) == {None}
-    assert None not in points["theta"]
-    check_nulls(data)
 
 
 def test_dumps_is_strict():

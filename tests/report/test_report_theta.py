@@ -1,5 +1,7 @@
 """The theta section, computed: against direct calls, slow loops and closed forms."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,17 +19,27 @@ def linear(w, x):
     return x @ w
 
 
-def test_curves_are_those_of_robustness_curve():
-    found = theta_report(linear, W, jax.random.key(1), X, X @ W + 1, config=SMALL)
-    scale = np.asarray(X, np.float64).std(axis=0)
+def test_curves_are_those_of_robustness_curve_in_one_trace():
+    traces = []
+
+    def counted(w, x):
+        traces.append(x.shape)
+        return x @ w
+
+    arguments = (counted, W, jax.random.key(1), X, X @ W + 1)
+    theta_report(*arguments, config=dataclasses.replace(SMALL, probabilities=(1.0,)))
+    batches = [shape for shape in traces if shape != X.shape]
+    assert batches, "the noisy copies go through the model in larger batches"
+    found = theta_report(*arguments, config=SMALL)
+    # Only the checks of the shape of the outputs, once a curve, trace again.
+    assert [shape for shape in traces if shape != X.shape] == batches
+    assert found.num_inputs == 4 * (3 * 60 + 1) * 30
+
+    scale = jnp.asarray(np.asarray(X, np.float64).std(axis=0), jnp.float32)
     assert found.probability.tolist() == [0.25, 0.5, 0.75, 1.0]
-    for i, p in enumerate(found.probability):
+    for i, p in enumerate(jnp.float32(found.probability)):
         direct = jr.robustness_curve(
-            linear,
-            W,
-            jax.random.key(1),
-            X,
-            X @ W + 1,
+            *arguments,
             perturbation=lambda s, p=p: jr.perturbations.gaussian(
                 s, feature_scale=scale, probability=p
             ),
@@ -37,22 +49,6 @@ def test_curves_are_those_of_robustness_curve():
         for name in jr.RobustnessCurve._fields:
             own, other = getattr(found.curve, name)[i], getattr(direct, name)
             np.testing.assert_allclose(own, other, rtol=1e-6, err_msg=name)
-
-
-def test_all_probabilities_share_one_trace():
-    traces = []
-
-    def counted(w, x):
-        traces.append(x.shape)
-        return x @ w
-
-    config = ThetaConfig(probabilities=(1.0,), scales=SMALL.scales, num_replicates=60)
-    theta_report(counted, W, jax.random.key(1), X, X @ W, config=config)
-    num_traces = len(traces)
-    theta_report(counted, W, jax.random.key(1), X, X @ W, config=SMALL)
-    # Only the checks that look at the shape of the outputs, once a curve, trace again.
-    calls = [shape for shape in traces[num_traces:] if shape != X.shape]
-    assert not calls, calls
 
 
 def test_resampled_thetas_are_those_of_a_slow_loop():
@@ -88,25 +84,30 @@ def test_resampling_shows_the_spread_over_keys():
 def test_settled_choices():
     labels = jnp.arange(30) % 2
     two = jnp.stack([W, -W], axis=1)
-    found = theta_report(linear, two, jax.random.key(0), X, labels, config=SMALL)
-    assert found.config.loss == "brier"
-    assert found.clean.num_correct == int(((X @ two).argmax(1) == labels).sum())
-    low, high = found.clean.accuracy_interval
-    assert low < found.clean.num_correct / 30 < high
-    assert found.num_inputs == 4 * (3 * 60 + 1) * 30
-    assert found.clean.num_perturbed == 3
+    scale = jnp.array([1.0, 0.0, 2.0])
+    config, clean = theta._settle(SMALL, linear, two, X, labels, scale, None)
+    assert config.loss == "brier"
+    assert config.probabilities == (0.25, 0.5, 0.75, 1.0)
+    assert clean.num_correct == int(((X @ two).argmax(1) == labels).sum())
+    low, high = clean.accuracy_interval
+    assert low < clean.num_correct / 30 < high
+    assert (clean.num_perturbed, clean.num_features, clean.num_outputs) == (2, 3, 2)
 
     where = jnp.array([True, False, False])
-    found = theta_report(linear, W, jax.random.key(0), X, X @ W, config=SMALL, where=where)
-    assert found.config.loss == "mse"
-    assert found.clean.num_correct is None
-    assert found.probability.tolist() == [1.0], "one numeric feature: p = 1 only"
+    config, clean = theta._settle(SMALL, linear, W, X, X @ W, scale, where)
+    assert config.loss == "mse"
+    assert clean.num_correct is None
+    assert config.probabilities == (1.0,), "one numeric feature: p = 1 only"
+    asked = ThetaConfig(probabilities=(0.5,))
+    assert theta._settle(asked, linear, W, X, X @ W, scale, where)[0].probabilities == (0.5,)
 
 
 def test_constant_columns_get_no_noise():
     x = X.at[:, 1].set(1e7 / 3)
-    found = theta_report(linear, W, jax.random.key(0), x, x @ W, config=SMALL)
-    assert found.clean.num_perturbed == 2
+    scale = theta._deviation(x)
+    assert scale[1] == 0
+    np.testing.assert_allclose(scale[::2], np.asarray(x, np.float64).std(axis=0)[::2], rtol=1e-6)
+    assert theta._settle(SMALL, linear, W, x, x @ W, scale, None)[1].num_perturbed == 2
 
 
 def test_zero_baseline_fits_theta_itself():
