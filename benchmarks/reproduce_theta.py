@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import sys
 import time
 
@@ -54,7 +55,13 @@ PAPER = {
 }
 
 
-def measure(name: str, arguments: argparse.Namespace) -> ThetaReport:
+def all_cores() -> jax.sharding.Mesh:
+    """Every CPU core counts as a device, which share the draws."""
+    jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+    return jax.sharding.Mesh(jax.devices(), ("replicates",))
+
+
+def measure(name: str, arguments: argparse.Namespace, mesh: jax.sharding.Mesh) -> ThetaReport:
     """Trains the network of one data set and measures its curves."""
     mnist = name == "mnist"
     num_scales = arguments.mnist_scales if mnist else arguments.scales
@@ -81,6 +88,7 @@ def measure(name: str, arguments: argparse.Namespace) -> ThetaReport:
         feature_scale=feature_scale,
         where=where,
         integer=data.integer,
+        mesh=mesh,
         progress=sys.stderr.isatty(),
     )
 
@@ -213,11 +221,12 @@ def main() -> None:
     missing = [name for name in wanted if name not in ready]
     if missing:
         print(f"left out, no data: {', '.join(missing)} (see: jaxrobust datasets)")
+    mesh = all_cores()
     reports, seconds = {}, {}
     for name in wanted:
         if name in ready:
             start = time.perf_counter()
-            reports[name] = measure(name, arguments)
+            reports[name] = measure(name, arguments, mesh)
             seconds[name] = time.perf_counter() - start
     if not reports:
         sys.exit("nothing to measure")

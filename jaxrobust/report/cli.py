@@ -181,6 +181,7 @@ def _report(arguments: argparse.Namespace) -> int:
         chosen: dict[str, Any] = {
             "loss": arguments.loss or subject.loss,
             "outputs": arguments.outputs or subject.outputs or "logits",
+            "noise_unit": subject.noise_unit,
         }
         with _named_by_option():
             found = theta.theta_report(

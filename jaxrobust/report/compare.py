@@ -249,8 +249,9 @@ def _notes(models: Sequence[dict[str, Any]], thetas: Sequence[dict[str, Any]]) -
         ("num_replicates", "numbers of replicates"),
         ("scales", "noise levels"),
         ("confidence", "confidences"),
+        ("noise_unit", "units of the noise"),
     ):
-        if any(theta["config"][name] != thetas[0]["config"][name] for theta in thetas):
+        if any(theta["config"].get(name) != thetas[0]["config"].get(name) for theta in thetas):
             notes.append(f"The reports were made with different {words}.")
     return notes
 
@@ -336,7 +337,7 @@ def _shape_plot(data: dict[str, Any]) -> svg.Plot:
                 continue
             y = np.exp(-np.exp(np.minimum(-b * (x - c), 50.0)))
             axes.plot(x, y, color=svg.series(i), linewidth=1.8, label=_legend(i, m))
-        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel=theta_plots.X_LABEL, ylabel="normalised fit")
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="noise level σ", ylabel="normalised fit")
         figure.legend(loc="outside lower left", fontsize=8.5)
 
     return svg.draw(

@@ -13,6 +13,7 @@ from jaxrobust import _checks, intervals, models
 from jaxrobust.measures.theta import LOSSES, Loss
 
 PAPER_PROBABILITIES = (0.25, 0.5, 0.75, 1.0)
+NOISE_UNITS = ("standard deviation", "feature_scale")
 PAPER_SCALES = tuple(i / 100 for i in range(101))
 
 
@@ -31,6 +32,9 @@ class ThetaConfig:
         outputs: ``"logits"`` or ``"probabilities"``.
         chunk_size: inputs for one call of the model; None picks one.
         num_resamples: bootstrap resamples behind the intervals of fits and landmarks.
+        noise_unit: what sigma = 1 stands for: ``"standard deviation"`` (of each feature) or
+            ``"feature_scale"`` (whatever was given as such); for the reader only. None means the
+            former unless a ``feature_scale`` is given.
 
     Raises:
         TypeError: for values of the wrong type.
@@ -51,6 +55,7 @@ class ThetaConfig:
     outputs: str = "logits"
     chunk_size: int | None = None
     num_resamples: int = 200
+    noise_unit: str | None = None
 
     def __post_init__(self) -> None:
         scales = _numbers("scales", self.scales)
@@ -76,6 +81,8 @@ class ThetaConfig:
         _checks.values("alpha", self.alpha, lambda v: (v > 0) & (v <= 1), "above 0 and at most 1")
         intervals.check_confidence(self.confidence)
         _checks.choice("outputs", self.outputs, models.OUTPUTS)
+        if self.noise_unit is not None:
+            _checks.choice("noise_unit", self.noise_unit, NOISE_UNITS)
         if self.loss is not None and not callable(self.loss):
             _checks.choice("loss", self.loss, LOSSES)
 

@@ -23,7 +23,8 @@ Strict JSON: NaN and infinities are ``null``, and something beside them says why
 ``sections.theta``::
 
     config            scales, probabilities, num_replicates, alpha, confidence, loss, outputs,
-                      chunk_size, num_resamples
+                      chunk_size, num_resamples, noise_unit (what sigma = 1 is: "standard deviation"
+                      of each feature, or the "feature_scale" that was given)
     baseline          loss without noise
     normalised        whether ratios (theta / baseline) are defined; baseline is not zero
     level             the ratio whose crossing is the threshold

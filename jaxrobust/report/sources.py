@@ -35,6 +35,7 @@ class Subject(NamedTuple):
         integer: cells that hold whole numbers, or None.
         loss: of the user's, or None.
         outputs: of the user's, or None.
+        noise_unit: as in ``ThetaConfig``.
         title: for people.
         notes: sentences on the model and its data.
     """
@@ -48,6 +49,7 @@ class Subject(NamedTuple):
     integer: Any = None
     loss: Loss | None = None
     outputs: str | None = None
+    noise_unit: str | None = None
     title: str = "A model"
     notes: tuple[str, ...] = ()
 
@@ -106,6 +108,7 @@ def _from_zoo(name: str, key: jax.Array, data_dir: str | None) -> Subject:
         feature_scale=data.feature_scale,
         where=data.numeric,
         integer=data.integer if data.integer.any() else None,
+        noise_unit="standard deviation",
         title=data.title,
         notes=(
             f"A fully connected network of widths {shape}, trained on {where}.",

@@ -149,6 +149,9 @@ def theta_report(
     config = ThetaConfig() if config is None else config
     x = _checks.examples("x", x)
     y = y if hasattr(y, "dtype") else jnp.asarray(y)
+    if config.noise_unit is None:
+        unit = "standard deviation" if feature_scale is None else "feature_scale"
+        config = dataclasses.replace(config, noise_unit=unit)
     if feature_scale is None:
         feature_scale = _deviation(x)
     scale = jnp.asarray(feature_scale, x.dtype)

@@ -35,6 +35,8 @@ def theta_summary(data: dict[str, Any]) -> list[str]:
     points = curve["points"]
     quota = show_share(1 - config["alpha"])
     who = "every numeric value" if curve["probability"] == 1 else theta_plots.caption(curve)[:-1]
+    given = config["noise_unit"] == "feature_scale"
+    unit = "given unit" if given else "standard deviation"
     sentences = []
     for position in _two_positions(points["scale"]):
         bound, sigma = points["theta"][position], points["scale"][position]
@@ -42,7 +44,7 @@ def theta_summary(data: dict[str, Any]) -> list[str]:
             continue
         times = points["ratio"][position]
         sentences.append(
-            f"With noise of {show_scale(sigma)} standard deviation{'' if sigma == 1 else 's'} on"
+            f"With noise of {show_scale(sigma)} {unit}{'' if sigma == 1 else 's'} on"
             f" {who}, the {loss_words(data)} over these examples is estimated to stay at or below"
             f" {show(bound)}{_parenthesis(config, points, position)}"
             f" in {quota} of noise draws"
@@ -118,7 +120,7 @@ def theta_html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
     config = data["config"]
     num_curves = len(data["curves"])
     intro = (
-        f"Gaussian noise, scaled by σ times each feature's own spread, is added to the inputs"
+        f"Gaussian noise of σ times {_spread(data)} is added to the inputs"
         f" {show_count(config['num_replicates'])} times. θ is the loss that"
         f" {show_share(1 - config['alpha'])} of these draws stay at or below, estimated by an order"
         f" statistic. The loss is the {loss_words(data)}; without noise it is"
@@ -225,9 +227,9 @@ def how_to_read(data: dict[str, Any]) -> str:
             ),
             (
                 "σ and p",
-                "σ = 0.1 is noise of a tenth of each feature's standard deviation. p is the"
-                " probability that any one numeric value is perturbed. Categorical features are"
-                " left as they are, whole numbers are rounded.",
+                f"σ = 0.1 is noise of a tenth of {_spread(data)}. p is the probability that any"
+                " one numeric value is perturbed. Categorical features are left as they are, whole"
+                " numbers are rounded.",
             ),
             (
                 "Knee, half slope, inflection",
@@ -259,6 +261,12 @@ def how_to_read(data: dict[str, Any]) -> str:
             ),
         ]
     )
+
+
+def _spread(data: dict[str, Any]) -> str:
+    """What the noise is a multiple of."""
+    given = data["config"]["noise_unit"] == "feature_scale"
+    return f"each feature's {'given scale' if given else 'standard deviation'}"
 
 
 def _positions(scales: Sequence[float]) -> list[int]:

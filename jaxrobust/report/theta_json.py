@@ -43,6 +43,7 @@ def theta_data(report: theta.ThetaReport) -> dict[str, Any]:
             "outputs": config.outputs,
             "chunk_size": config.chunk_size,
             "num_resamples": config.num_resamples,
+            "noise_unit": config.noise_unit,
         },
         "baseline": estimate(
             report.curve.baseline[0], reason="the loss on clean inputs is not finite"

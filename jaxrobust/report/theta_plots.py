@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-X_LABEL = "noise level σ (in standard deviations of each feature)"
 # JSON name, words, marker, size.
 LANDMARKS = (
     ("threshold", "loss doubled", "s", 5.0),
@@ -33,6 +32,13 @@ def theta_plots(data: dict[str, Any]) -> list[svg.Plot]:
 def quantity(data: dict[str, Any]) -> str:
     """What the vertical axis shows: "ratio", or "theta" where ratios are undefined."""
     return "ratio" if data["normalised"] else "theta"
+
+
+def x_label(data: dict[str, Any]) -> str:
+    """The horizontal axis in words."""
+    if data["config"]["noise_unit"] == "feature_scale":
+        return "noise level σ (in units of each feature's scale)"
+    return "noise level σ (in standard deviations of each feature)"
 
 
 def y_label(data: dict[str, Any]) -> str:
@@ -214,7 +220,7 @@ def _band(data: dict[str, Any]) -> str:
 
 
 def _frame(axes: Axes, data: dict[str, Any], x: np.ndarray) -> None:
-    axes.set_xlabel(X_LABEL)
+    axes.set_xlabel(x_label(data))
     axes.set_ylabel(y_label(data))
     if x[-1] > x[0]:
         axes.set_xlim(x[0], x[-1])

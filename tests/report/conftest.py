@@ -27,6 +27,10 @@ MODELS = textwrap.dedent(
         v = np.stack([w, -w], axis=1)
         return linear, v, x, (x @ v).argmax(1), {"title": "A <b>bold</b> & linear model"}
 
+    def scaled():
+        v = np.stack([w, -w], axis=1)
+        return linear, v, x, (x @ v).argmax(1), {"feature_scale": np.ones(3), "loss": "brier"}
+
     def perfect():
         return lambda w, x: jnp.tanh(x @ w), w, x, jnp.tanh(x @ w)
 

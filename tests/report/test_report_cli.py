@@ -253,6 +253,18 @@ def test_options_of_the_function_and_of_the_command_line(make):
     assert data["model"]["num_correct"] == 40
 
 
+def test_noise_is_called_a_standard_deviation_only_where_it_is_one(make):
+    for name, unit, words in (
+        ("classifier", "standard deviation", "1 standard deviation on"),
+        ("scaled", "feature_scale", "1 given unit on"),
+    ):
+        folder, data = make(name)
+        assert data["sections"]["theta"]["config"]["noise_unit"] == unit
+        text = (folder / "report.html").read_text()
+        assert words in text
+        assert ("standard deviation" in text) == (name == "classifier")
+
+
 def test_debug_shows_where(in_models, tmp_path, capsys):
     arguments = ["report", "toys:raises", "-o", str(tmp_path / "out"), "--debug"]
     assert main(arguments) == 1

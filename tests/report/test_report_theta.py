@@ -146,6 +146,7 @@ def test_double_precision():
         ("confidence", 1.0, ValueError),
         ("outputs", "logit", ValueError),
         ("loss", "hinge", ValueError),
+        ("noise_unit", "metre", ValueError),
     ],
 )
 def test_bad_settings_name_themselves(setting, value, error):
