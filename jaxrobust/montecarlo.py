@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from jaxrobust import _checks
+from jaxrobust._convolutions import loop_friendly
 from jaxrobust._keys import threefry
 from jaxrobust.perturbations.base import Perturbation, split_leaves, transform_batch
 from jaxrobust.perturbations.sweep import Sweep
@@ -96,6 +97,7 @@ def map_examples(
 ) -> Any:
     """``fn(params, x, *extras)`` over the examples in chunks; its results have a leading axis n."""
     size = chunk_examples(chunk_size, x.shape[1:])
+    fn_in_loop = loop_friendly(fn)
 
     def local(params: Any, args: Any) -> Any:
         num = jax.tree.leaves(args)[0].shape[0]
@@ -105,7 +107,7 @@ def map_examples(
         count = math.ceil(num / block)
         args = jax.tree.map(lambda a: _pad(a, count * block), args)
         blocks = jax.tree.map(lambda a: a.reshape(count, block, *a.shape[1:]), args)
-        out = jax.lax.map(lambda args: fn(params, *args), blocks)
+        out = jax.lax.map(lambda args: fn_in_loop(params, *args), blocks)
         return jax.tree.map(lambda a: a.reshape(count * block, *a.shape[2:])[:num], out)
 
     num_examples = x.shape[0]
@@ -192,7 +194,7 @@ def reduce_draws(
     num_examples = x.shape[0]
     chunk = chunk_examples(chunk_size, x.shape[1:])
     grid = _Grid.plan(num_replicates, num_examples, over, num_groups or 1, chunk, mesh)
-    job = _Job(score_fn, draw_fn, combine, grid)
+    job = _Job(loop_friendly(score_fn), draw_fn, combine, grid)
     key = threefry(key)
     if mesh is None:
         out = job.on_device(sweep, params, key, x, extras, bar)
