@@ -12,6 +12,7 @@ needs (``sigma [n]``, ``feature_scale [n, *event_shape]``, ``cov [n, d, d]``).
 
 from jaxrobust.perturbations.base import Perturbation
 from jaxrobust.perturbations.combinations import chain, clipped, from_sampler, resample
+from jaxrobust.perturbations.directional import directional
 from jaxrobust.perturbations.gaussian import ensemble, gaussian, multivariate_normal
 from jaxrobust.perturbations.norms import gaussian_sphere, uniform_ball, uniform_sphere
 
@@ -19,6 +20,7 @@ __all__ = [
     "Perturbation",
     "chain",
     "clipped",
+    "directional",
     "ensemble",
     "from_sampler",
     "gaussian",
