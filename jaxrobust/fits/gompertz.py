@@ -123,8 +123,8 @@ def fit_gompertz(x: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None
     Levene & Harris 2026 (arXiv 2606.31581). Given (b, c) the curve is linear in (a, d), whose
     constrained optimum is exact and closed; what remains is a search over two numbers (variable
     projection). It starts from the best local minima of a grid that covers the shapes
-    the points can tell apart, and is refined by Levenberg--Marquardt, so the optimum is global in
-    practice.
+    the points can tell apart, and is refined by Optimistix's dogleg, so the optimum
+    is global in practice.
 
     **When a fit counts.** ``converged`` says that the data support the parameters, not only that
     an optimum was found. All of the following must hold, else ``status`` says what failed:
@@ -180,10 +180,17 @@ def fit_gompertz(x: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None
     _checks.non_negative("weights", weights)
     dtype = jnp.result_type(x, y, weights, jnp.float32)
     batch = y.shape[:-1]
+    # Optimistix wants JAX's default precision: with x64 on, single precision is fitted in double.
+    wide = jnp.promote_types(dtype, jnp.result_type(float))
     fit = _fit_batch(
-        x.astype(dtype), y.astype(dtype).reshape(math.prod(batch), x.size), weights.astype(dtype)
+        x.astype(wide), y.astype(wide).reshape(math.prod(batch), x.size), weights.astype(wide)
     )
-    return jax.tree.map(lambda leaf: leaf.reshape(batch + leaf.shape[1:]), fit)
+
+    def as_given(leaf: Array) -> Array:
+        leaf = leaf.reshape(batch + leaf.shape[1:])
+        return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return jax.tree.map(as_given, fit)
 
 
 @jax.jit

@@ -23,6 +23,7 @@ _PACKAGES = (
     "numpy",
     "scipy",
     "optax",
+    "optimistix",
     "flax",
     "scikit-learn",
     "matplotlib",

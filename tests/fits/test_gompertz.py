@@ -402,7 +402,9 @@ def test_batch_vmap_and_loop_agree():
     batch = fit(y)
     for i in range(3):
         alone = fit_gompertz(X, y[i])
-        np.testing.assert_allclose(np.stack(alone[:4]), parameters(batch)[i], rtol=1e-4)
+        # In single precision an optimum is a spot a hundredth of a standard error wide.
+        off = np.abs(np.stack(alone[:4]) - parameters(batch)[i])
+        assert (off < 0.02 * standard_errors(batch)[i]).all()
     nested = fit_gompertz(X, np.tile(y[:5], (8, 1)).reshape(2, 4, 5, X.size))  # 40 curves
     chex.assert_shape([nested.a, nested.r_squared, nested.converged], (2, 4, 5))
     chex.assert_shape(nested.covariance, (2, 4, 5, 4, 4))
