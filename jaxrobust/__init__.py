@@ -2,13 +2,19 @@
 
 from jaxrobust import attacks, exact, fits, intervals, measures, models, perturbations
 from jaxrobust.measures import (
+    DirectionalRisk,
+    ErrorSearch,
     FlipDecision,
     FlipProbability,
     FlipVerdict,
+    KappaAt,
     RobustnessCurve,
     ThetaRobustness,
     decide_flip,
+    directional_risk,
+    error_search,
     flip_probability,
+    kappa_at,
     robustness_curve,
     theta_robustness,
 )
@@ -16,18 +22,24 @@ from jaxrobust.perturbations.base import perturb
 from jaxrobust.version import __version__
 
 __all__ = [
+    "DirectionalRisk",
+    "ErrorSearch",
     "FlipDecision",
     "FlipProbability",
     "FlipVerdict",
+    "KappaAt",
     "RobustnessCurve",
     "ThetaRobustness",
     "__version__",
     "attacks",
     "decide_flip",
+    "directional_risk",
+    "error_search",
     "exact",
     "fits",
     "flip_probability",
     "intervals",
+    "kappa_at",
     "measures",
     "models",
     "perturb",

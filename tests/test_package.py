@@ -40,7 +40,11 @@ def test_every_public_function_is_documented(function):
 def test_measures_obey_the_law_of_arguments(name):
     parameters = list(inspect.signature(getattr(jr, name)).parameters.values())
     names = [p.name for p in parameters if p.kind == p.POSITIONAL_OR_KEYWORD]
-    assert names[:3] in (["apply_fn", "params", "key"], ["perturbation", "key", "x"])
+    assert names[:3] in (
+        ["apply_fn", "params", "key"],
+        ["perturbation", "key", "x"],
+        ["directional_risk", "level"],
+    )
     assert all(p.kind == p.KEYWORD_ONLY for p in parameters[len(names) :])
     assert ">>>" in getattr(jr, name).__doc__
     assert "Raises:" in getattr(jr, name).__doc__
