@@ -30,6 +30,7 @@ from jaxrobust.perturbations.sweep import Sweep
 Array = jax.Array
 
 Axis = Literal["replicates", "examples"]
+Combination = Literal["sum", "max", "min"]
 
 AXES: tuple[Axis, Axis] = ("replicates", "examples")
 
@@ -160,7 +161,7 @@ def reduce_draws(
     *,
     num_replicates: int,
     over: Axis,
-    combine: Literal["sum", "max", "min"] = "sum",
+    combine: Combination | dict[str, Combination] = "sum",
     num_groups: int | None = None,
     draw_fn: Callable[..., Array] = keyed_draw,
     chunk_size: int | None = None,
@@ -179,7 +180,8 @@ def reduce_draws(
         extras: pytrees with a leading axis ``n``, sliced along with ``x``.
         num_replicates: m.
         over: the axis to reduce.
-        combine: how; integer scores are summed exactly.
+        combine: how; integer scores are summed exactly. A dict says it for each entry of the dict
+            that ``score_fn`` returns.
         num_groups: G; reduces the replicates in G consecutive groups of ``m / G``. Only over
             replicates.
         draw_fn: ``draw_fn(perturbation, key, j, i, x_i)`` -> the noise of one draw.
@@ -266,7 +268,7 @@ class _Job:
 
     score_fn: Callable[..., Any]
     draw_fn: Callable[..., Array]
-    combine: str
+    combine: Combination | dict[str, Combination]
     grid: _Grid
 
     def on_device(
@@ -274,7 +276,6 @@ class _Job:
     ) -> Any:
         """Reduced scores ``[S, G, kept, ...]``, the same on every device."""
         grid = self.grid
-        init, _, accumulate = _COMBINE[self.combine]
 
         def tile(kept_block: Array, reduced_block: Array, group: Array) -> Any:
             block = {grid.kept: kept_block, grid.over: reduced_block}
@@ -289,11 +290,11 @@ class _Job:
 
             def step(so_far: Any, reduced_block: Array) -> tuple[Any, None]:
                 new = tile(kept_block, reduced_block, group)
-                return jax.tree.map(accumulate, so_far, new), None
+                return self.each(lambda how, a, b: _COMBINE[how][2](a, b), so_far, new), None
 
             shapes = jax.eval_shape(tile, kept_block, jnp.int32(0), group)
-            start = jax.tree.map(
-                lambda s: jnp.full(s.shape, _identity(init, s.dtype), s.dtype), shapes
+            start = self.each(
+                lambda how, s: jnp.full(s.shape, _identity(how, s.dtype), s.dtype), shapes
             )
             return jax.lax.scan(step, start, jnp.arange(grid.blocks[grid.over]))[0]
 
@@ -306,7 +307,7 @@ class _Job:
 
         out = jax.tree.map(arrange, out)
         if grid.shards[grid.over] > 1:
-            out = jax.tree.map(lambda a: _COLLECTIVE[self.combine](a, grid.over), out)
+            out = self.each(lambda how, a: _COLLECTIVE[how](a, grid.over), out)
         return _gather(out, grid.kept, axis=2) if grid.shards[grid.kept] > 1 else out
 
     def score_tile(
@@ -347,18 +348,26 @@ class _Job:
             x_hat = jax.vmap(lambda z: transform_batch(perturbation, z, x_tile))(noise)
             flat = x_hat.reshape(-1, *x.shape[1:])
             scores = self.score_fn(params, flat, *jax.tree.map(repeat, extras_tile))
-            return jax.tree.map(lambda s: self.reduce_tile(s, valid), scores)
+            return self.each(lambda how, s: self.reduce_tile(how, s, valid), scores)
 
         if sweep.varying:
             return jax.lax.map(at_point, sweep.varying)
         return jax.tree.map(lambda s: jnp.broadcast_to(s, (sweep.size, *s.shape)), at_point(()))
 
-    def reduce_tile(self, scores: Array, valid: Array) -> Array:
+    def each(self, fn: Callable[..., Any], *trees: Any) -> Any:
+        """``fn(how, *leaves)`` for the leaves of scores, ``how`` the way they are combined."""
+        return jax.tree.map(
+            lambda how, *parts: jax.tree.map(functools.partial(fn, how), *parts),
+            self.combine,
+            *trees,
+        )
+
+    def reduce_tile(self, how: str, scores: Array, valid: Array) -> Array:
         """Reduces one axis of a tile's scores ``[r e, ...]``, leaving padding out."""
-        init, reduce_axis, _ = _COMBINE[self.combine]
+        reduce_axis = _COMBINE[how][1]
         scores = scores.reshape(*valid.shape, *scores.shape[1:])
         valid = valid.reshape(*valid.shape, *(1,) * (scores.ndim - 2))
-        scores = jnp.where(valid, scores, jnp.asarray(_identity(init, scores.dtype), scores.dtype))
+        scores = jnp.where(valid, scores, jnp.asarray(_identity(how, scores.dtype), scores.dtype))
         return reduce_axis(scores, axis=1 if self.grid.over == "examples" else 0)
 
 
@@ -403,8 +412,9 @@ def _gather(tree: Any, name: str, axis: int) -> Any:
     return jax.tree.map(lambda a: jax.lax.all_gather(a, name, axis=axis, tiled=True), tree)
 
 
-def _identity(init: float, dtype: Any) -> Any:
+def _identity(how: str, dtype: Any) -> Any:
     """The neutral element of a reduction, for integers too."""
+    init = _COMBINE[how][0]
     if jnp.issubdtype(dtype, jnp.integer) and math.isinf(init):
         info = jnp.iinfo(dtype)
         return info.max if init > 0 else info.min

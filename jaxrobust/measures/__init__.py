@@ -1,5 +1,18 @@
 """The measures of robustness, one file or folder each; they do not know each other."""
 
+from jaxrobust.measures.clever import (
+    Bracket,
+    CleverScore,
+    CleverStatus,
+    RadiusSweep,
+    SecondOrderClever,
+    SlopeScore,
+    bracket,
+    clever_score,
+    clever_score_second_order,
+    radius_sweep,
+    slope_score,
+)
 from jaxrobust.measures.directional import (
     DirectionalRisk,
     ErrorSearch,
@@ -30,17 +43,26 @@ from jaxrobust.measures.theta import (
 )
 
 __all__ = [
+    "Bracket",
+    "CleverScore",
+    "CleverStatus",
     "DirectionalRisk",
     "ErrorSearch",
     "FlipDecision",
     "FlipProbability",
     "FlipVerdict",
     "KappaAt",
+    "RadiusSweep",
     "RiskBins",
     "RiskCorrelation",
     "RobustnessCurve",
+    "SecondOrderClever",
+    "SlopeScore",
     "TableRow",
     "ThetaRobustness",
+    "bracket",
+    "clever_score",
+    "clever_score_second_order",
     "decide_flip",
     "directional_risk",
     "directional_table",
@@ -48,8 +70,10 @@ __all__ = [
     "flip_probability",
     "format_table",
     "kappa_at",
+    "radius_sweep",
     "risk_by_certainty",
     "risk_correlation",
     "robustness_curve",
+    "slope_score",
     "theta_robustness",
 ]
