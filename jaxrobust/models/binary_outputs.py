@@ -1,20 +1,17 @@
-"""Models as this library calls them: ``apply_fn(params, x [B, ...]) -> outputs [B, K]``."""
+"""Models with one output column for two classes."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxrobust import _checks
+from jaxrobust.models.checks import OUTPUTS, ApplyFn, check_apply_fn
 
 Array = jax.Array
-ApplyFn = Callable[[Any, Array], Array]
-
-OUTPUTS = ("logits", "probabilities")
 
 
 def binary(apply_fn: ApplyFn, *, outputs: str = "logits") -> ApplyFn:
@@ -74,48 +71,3 @@ class _Binary:
             tiny = jnp.finfo(out.dtype).tiny
             return jnp.log(jnp.maximum(jnp.stack([1 - out, out], axis=-1), tiny))
         return jnp.stack([jnp.zeros_like(out), out], axis=-1)
-
-
-def check_apply_fn(apply_fn: Any) -> None:
-    """Raises a TypeError unless ``apply_fn`` is a hashable callable."""
-    if not callable(apply_fn):
-        raise TypeError(
-            "apply_fn must be a callable apply_fn(params, x) -> outputs, such as model.apply;"
-            f" got {_checks.describe(apply_fn)}."
-        )
-    try:
-        hash(apply_fn)
-    except TypeError as error:
-        raise TypeError(
-            "apply_fn must be hashable (it is compiled once and looked up again): pass a function"
-            f" or a bound method; got {_checks.describe(apply_fn)}."
-        ) from error
-
-
-def output_struct(apply_fn: ApplyFn, params: Any, x: Array) -> jax.ShapeDtypeStruct:
-    """Shape and dtype of the outputs for a batch of inputs, without running the model."""
-    check_apply_fn(apply_fn)
-    out = jax.eval_shape(apply_fn, params, jax.ShapeDtypeStruct(x.shape, x.dtype))
-    if not hasattr(out, "shape") or not jnp.issubdtype(out.dtype, jnp.floating):
-        raise ValueError(
-            "apply_fn must return one floating-point array of outputs, shape [B, K];"
-            f" got {out if not hasattr(out, 'shape') else _checks.describe(out)}."
-        )
-    if out.ndim not in (1, 2) or out.shape[0] != x.shape[0]:
-        raise ValueError(
-            f"apply_fn must return outputs of shape [B, K] (or [B] for regression) for inputs"
-            f" [B, ...]; got shape {out.shape} for inputs of shape {x.shape}."
-        )
-    return out
-
-
-def num_classes(apply_fn: ApplyFn, params: Any, x: Array) -> int:
-    """The number of classes K of a classifier; refuses a model with a single output column."""
-    out = output_struct(apply_fn, params, x)
-    if out.ndim != 2 or out.shape[1] < 2:
-        raise ValueError(
-            "apply_fn must return one column for each class, shape [B, K] with K >= 2;"
-            f" got shape {out.shape}. A binary model with one sigmoid output goes through"
-            " jaxrobust.models.binary(apply_fn)."
-        )
-    return out.shape[1]

@@ -1,0 +1,17 @@
+"""Models as this library calls them: ``apply_fn(params, x [B, ...]) -> outputs [B, K]``."""
+
+from jaxrobust.models.binary_outputs import binary
+from jaxrobust.models.black_box import from_numpy, from_onnx, from_sklearn
+from jaxrobust.models.checks import OUTPUTS, ApplyFn, check_apply_fn, num_classes, output_struct
+
+__all__ = [
+    "OUTPUTS",
+    "ApplyFn",
+    "binary",
+    "check_apply_fn",
+    "from_numpy",
+    "from_onnx",
+    "from_sklearn",
+    "num_classes",
+    "output_struct",
+]

@@ -1,0 +1,68 @@
+"""What a model must be: ``apply_fn(params, x [B, ...]) -> outputs [B, K]``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrobust import _checks
+
+Array = jax.Array
+ApplyFn = Callable[[Any, Array], Array]
+
+OUTPUTS = ("logits", "probabilities")
+
+
+def check_apply_fn(apply_fn: Any) -> None:
+    """Raises a TypeError unless ``apply_fn`` is a hashable callable."""
+    if not callable(apply_fn):
+        raise TypeError(
+            "apply_fn must be a callable apply_fn(params, x) -> outputs, such as model.apply;"
+            f" got {_checks.describe(apply_fn)}."
+        )
+    try:
+        hash(apply_fn)
+    except TypeError as error:
+        raise TypeError(
+            "apply_fn must be hashable (it is compiled once and looked up again): pass a function"
+            f" or a bound method; got {_checks.describe(apply_fn)}."
+        ) from error
+
+
+def output_struct(apply_fn: ApplyFn, params: Any, x: Array) -> jax.ShapeDtypeStruct:
+    """Shape and dtype of the outputs for a batch of inputs, without running the model."""
+    check_apply_fn(apply_fn)
+    try:
+        out = jax.eval_shape(apply_fn, params, jax.ShapeDtypeStruct(x.shape, x.dtype))
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
+        raise TypeError(
+            "apply_fn must be traceable by JAX, but it asks for the values of its inputs (does it"
+            " call NumPy or branch on them?). Wrap a model that is not written in JAX:"
+            " jaxrobust.models.from_numpy(predict)."
+        ) from error
+    if not hasattr(out, "shape") or not jnp.issubdtype(out.dtype, jnp.floating):
+        raise ValueError(
+            "apply_fn must return one floating-point array of outputs, shape [B, K];"
+            f" got {out if not hasattr(out, 'shape') else _checks.describe(out)}."
+        )
+    if out.ndim not in (1, 2) or out.shape[0] != x.shape[0]:
+        raise ValueError(
+            f"apply_fn must return outputs of shape [B, K] (or [B] for regression) for inputs"
+            f" [B, ...]; got shape {out.shape} for inputs of shape {x.shape}."
+        )
+    return out
+
+
+def num_classes(apply_fn: ApplyFn, params: Any, x: Array) -> int:
+    """The number of classes K of a classifier; refuses a model with a single output column."""
+    out = output_struct(apply_fn, params, x)
+    if out.ndim != 2 or out.shape[1] < 2:
+        raise ValueError(
+            "apply_fn must return one column for each class, shape [B, K] with K >= 2;"
+            f" got shape {out.shape}. A binary model with one sigmoid output goes through"
+            " jaxrobust.models.binary(apply_fn)."
+        )
+    return out.shape[1]
