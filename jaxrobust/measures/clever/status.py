@@ -34,8 +34,6 @@ class CleverStatus(enum.IntFlag):
             out of the smallest.
         INVALID: A logit or a gradient is NaN or infinite; the score is NaN.
         NOT_SCORED: The class was not a target; its entries are NaN.
-        STOPPED_EARLY: The class was out of the race for the smallest score after the first
-            batches, and its estimate comes from those alone.
     """
 
     OK = 0
@@ -54,4 +52,3 @@ class CleverStatus(enum.IntFlag):
     MASKED = 4096
     INVALID = 8192
     NOT_SCORED = 16384
-    STOPPED_EARLY = 32768
