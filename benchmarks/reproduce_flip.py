@@ -178,6 +178,7 @@ def plot(case: Case, result: Result, path: pathlib.Path) -> None:
     right.set(xlabel="adversarial distance, rescaled", ylabel="real-world robustness R",
               title=f"Spearman {float(result.comparison.correlation):.2f}"
               f" [{lower:.2f}, {upper:.2f}]")  # fmt: skip
+    right.set_xscale("log")  # heavy-tailed features have heavy-tailed distances
     figure.suptitle(case.title)
     figure.savefig(path, dpi=110)
     plt.close(figure)
