@@ -32,6 +32,7 @@ from jaxrobust.measures import (
     slope_score,
     theta_robustness,
 )
+from jaxrobust.models import Preflight, check_model
 from jaxrobust.perturbations.base import perturb
 from jaxrobust.version import __version__
 
@@ -45,6 +46,7 @@ __all__ = [
     "FlipProbability",
     "FlipVerdict",
     "KappaAt",
+    "Preflight",
     "RadiusSweep",
     "RareFlip",
     "RareStatus",
@@ -55,6 +57,7 @@ __all__ = [
     "__version__",
     "attacks",
     "bracket",
+    "check_model",
     "clever_score",
     "clever_score_second_order",
     "decide_flip",

@@ -128,3 +128,26 @@ def labels(name: str, value: Any, num_examples: int, num_classes: int | None = N
             f"labels from 0 to {num_classes - 1} (the model has {num_classes} classes)",
         )
     return jnp.asarray(value)
+
+
+def box(bounds: Any, x: Array) -> tuple[Array, Array]:
+    """Checks a pair ``(lower, upper)``: each a number, one example or an array of x's shape."""
+    if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
+        raise ValueError(f"bounds must be None or a pair (lower, upper); got {describe(bounds)}.")
+    lower, upper = (real_array(f"bounds[{i}]", bound) for i, bound in enumerate(bounds))
+    for i, bound in enumerate((lower, upper)):
+        fits = bound.shape == x.shape or (
+            bound.ndim < x.ndim
+            and all(
+                own in (1, size)
+                for own, size in zip(bound.shape[::-1], x.shape[:0:-1], strict=False)
+            )
+        )
+        if not fits:
+            raise ValueError(
+                f"bounds[{i}] must be a number, an array that broadcasts to one example"
+                f" {x.shape[1:]}, or one of the shape of x {x.shape}; got {describe(bound)}."
+            )
+    if is_concrete((lower, upper)) and not (np.asarray(lower) <= np.asarray(upper)).all():
+        raise ValueError(f"bounds must have lower <= upper everywhere; got {bounds!r}.")
+    return lower, upper
