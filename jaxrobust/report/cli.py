@@ -30,11 +30,11 @@ FAILED = 1
 _EPILOG = """\
 examples:
   jaxrobust report breast-cancer -o out/
-  jaxrobust report mymodule:make --replicates 2000 --probabilities 1
+  jaxrobust report mymodule:make --preset quick --probabilities 1
   jaxrobust compare out/ other/ -o comparison/
 
 mymodule:make is a function in mymodule.py that returns (apply_fn, params, x, y), or with a dict of
-options as a fifth: feature_scale, where, integer, loss, outputs, title.
+options as a fifth: feature_scale, where, integer, loss, outputs, bounds, image_shape, title.
 """
 
 
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return arguments.run(arguments)
     except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
+        print(f"\ninterrupted{_kept(arguments)}", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
         if arguments.debug:
@@ -81,50 +81,71 @@ def _parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser(
         "report",
-        help="measure a model and write report.json, report.html and plots",
-        description="Measures a model's robustness to random noise and writes report.json,"
-        " report.html and plots.",
+        help="measure a model and write its robustness card",
+        description="Measures a model's robustness in four ways and writes its robustness card:"
+        " report.json, report.html and plots.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     report.set_defaults(run=_report)
     report.add_argument("source", metavar="NAME_OR_MODULE:FUNCTION", help="a data set, or yours")
     report.add_argument("-o", "--output", metavar="DIR", help="default: report-NAME")
-    report.add_argument("--replicates", type=int, default=1000, metavar="M", help="noise draws")
     report.add_argument(
-        "--alpha", type=float, default=0.05, help="chance that the loss exceeds theta"
-    )
-    report.add_argument("--confidence", type=float, default=0.95, help="of every interval")
-    report.add_argument(
-        "--scales",
-        type=_scales,
-        default=None,
-        metavar="START:STOP:STEP|NUM",
-        help="noise levels, both ends included; or so many from 0 to 1 (default 0:1:0.01)",
+        "--preset",
+        choices=("quick", "standard", "paper"),
+        default="standard",
+        help="a first look, the usual card (default), or the papers' sizes throughout",
     )
     report.add_argument(
-        "--probabilities",
-        type=float,
+        "--resume", action="store_true", help="go on with what an interrupted run left in DIR"
+    )
+    report.add_argument(
+        "--sections",
         nargs="+",
-        metavar="P",
-        help="of a value being perturbed, one curve each (default .25 .5 .75 1)",
+        metavar="NAME",
+        choices=("theta", "flip", "distance", "directional", "clever", "agreement"),
+        help="only these: theta flip distance directional clever agreement",
     )
     report.add_argument("--seed", type=int, default=0)
     report.add_argument(
-        "--chunk-size", type=int, metavar="N", help="inputs for one call of the model"
-    )
-    report.add_argument(
         "--data-dir", metavar="DIR", help="folder of data files (default: $JAXROBUST_DATA)"
     )
-    report.add_argument(
+    report.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    model = report.add_argument_group("the model")
+    model.add_argument(
         "--loss", choices=("mse", "brier"), help="default: brier for whole-number y, else mse"
     )
-    report.add_argument(
+    model.add_argument(
         "--outputs",
         choices=("logits", "probabilities"),
         help="what the model gives (default: logits)",
     )
-    report.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    model.add_argument(
+        "--chunk-size", type=int, metavar="N", help="inputs for one call of the model"
+    )
+    numbers = report.add_argument_group("instead of the preset's settings")
+    numbers.add_argument("--replicates", type=int, metavar="M", help="noise draws of theta")
+    numbers.add_argument("--alpha", type=float, help="chance that the loss exceeds theta")
+    numbers.add_argument("--confidence", type=float, help="of every interval")
+    numbers.add_argument(
+        "--scales",
+        type=_scales,
+        metavar="START:STOP:STEP|NUM",
+        help="noise levels, both ends included; or so many from 0 to 1",
+    )
+    numbers.add_argument(
+        "--probabilities",
+        type=float,
+        nargs="+",
+        metavar="P",
+        help="of a value being perturbed, one theta curve each",
+    )
+    numbers.add_argument(
+        "--examples", type=int, metavar="N", help="examples of all sections but theta"
+    )
+    numbers.add_argument("--sigma", type=float, help="noise level of the flip probabilities")
+    numbers.add_argument("--norm", choices=("l1", "l2", "linf"), help="of attacks and CLEVER")
+    numbers.add_argument("--eps", type=float, help="budget of the attacks")
 
     compare = commands.add_parser(
         "compare",
@@ -147,68 +168,102 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    """Measures one model."""
+    """Makes the robustness card of one model."""
     start = time.perf_counter()
-    from jaxrobust.report import config, document, sources, theta
+    from jaxrobust.report import card, document, sources
 
     # All that can be wrong without running anything comes first.
     sources.check_name(arguments.source)
-    settings: dict[str, Any] = {
-        "num_replicates": arguments.replicates,
-        "alpha": arguments.alpha,
-        "confidence": arguments.confidence,
-        "chunk_size": arguments.chunk_size,
-        "probabilities": arguments.probabilities and tuple(arguments.probabilities),
-    }
-    if arguments.scales is not None:
-        settings["scales"] = arguments.scales
     with _named_by_option():
-        wanted = config.ThetaConfig(**settings)
-    folder = arguments.output or "report-" + re.sub(r"[^\w.-]+", "-", arguments.source)
+        config = card.preset(arguments.preset, **_settings(arguments))
+    folder = _folder(arguments)
     _check_folder(folder)
 
     mesh = _all_devices()
     import jax
+    import numpy as np
 
     progress = not arguments.quiet
 
-    def measure() -> tuple[theta.ThetaReport, document.Context]:
+    def measure() -> card.RobustnessCard:
         train_key, key = jax.random.split(jax.random.key(arguments.seed))
         if progress:
             print(f"loading {arguments.source} ...", file=sys.stderr)
         subject = sources.load(arguments.source, train_key, arguments.data_dir)
         loaded = time.perf_counter() - start
-        chosen: dict[str, Any] = {
-            "loss": arguments.loss or subject.loss,
-            "outputs": arguments.outputs or subject.outputs or "logits",
-            "noise_unit": subject.noise_unit,
-        }
+        theta = dataclasses.replace(
+            config.theta,
+            loss=arguments.loss or subject.loss,
+            outputs=arguments.outputs or subject.outputs or "logits",
+            noise_unit=subject.noise_unit,
+        )
+        chosen = dataclasses.replace(
+            config, theta=theta, bounds=subject.bounds, image_shape=subject.image_shape
+        )
+        context = document.Context(
+            subject.title, arguments.source, arguments.seed, subject.notes, {"load": loaded}
+        )
         with _named_by_option():
-            found = theta.theta_report(
+            if progress:
+                x, y = np.asarray(subject.x), np.asarray(subject.y)
+                cost = card.plan(subject.apply_fn, subject.params, x, y, chosen)
+                print(cost, file=sys.stderr, flush=True)
+            return card.robustness_card(
                 subject.apply_fn,
                 subject.params,
                 key,
                 subject.x,
                 subject.y,
-                config=dataclasses.replace(wanted, **chosen),
+                config=chosen,
                 feature_scale=subject.feature_scale,
                 where=subject.where,
                 integer=subject.integer,
+                context=context,
+                folder=folder,
+                resume=arguments.resume,
                 mesh=mesh,
                 progress=progress,
             )
-        context = document.Context(
-            subject.title, arguments.source, arguments.seed, subject.notes, {"load": loaded}
-        )
-        return found, context
 
-    found, context = _interruptible(measure)
-    path = document.write(found, folder, context)
-    seconds = time.perf_counter() - start
-    print(f"wrote {path} and report.json ({found.num_inputs:,} model inputs, {seconds:.0f} s)")
-    for line in document.summary(found, context):
-        print(f"- {line}")
+    found = _interruptible(measure)
+    cost, seconds = found.data["cost"], time.perf_counter() - start
+    path = pathlib.Path(folder) / "report.html"
+    print(f"wrote {path} and report.json ({cost['model_inputs']:,} model inputs, {seconds:.0f} s)")
+    print(found)
     return 0
+
+
+def _folder(arguments: argparse.Namespace) -> str:
+    """Where a report goes."""
+    return arguments.output or "report-" + re.sub(r"[^\w.-]+", "-", arguments.source)
+
+
+def _kept(arguments: argparse.Namespace) -> str:
+    """What is said of the finished sections of an interrupted report, if there are any."""
+    if arguments.run is not _report:
+        return ""
+    from jaxrobust.report.card.saved import FOLDER
+
+    kept = (pathlib.Path(_folder(arguments)) / FOLDER).exists()
+    return "; finished sections are kept, and --resume goes on with them" if kept else ""
+
+
+def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings that the command line changes; the others are the preset's."""
+    asked = {
+        "num_replicates": arguments.replicates,
+        "alpha": arguments.alpha,
+        "confidence": arguments.confidence,
+        "chunk_size": arguments.chunk_size,
+        "probabilities": arguments.probabilities and tuple(arguments.probabilities),
+        "scales": arguments.scales,
+        "sections": arguments.sections and tuple(arguments.sections),
+        "num_examples": arguments.examples,
+        "sigma": arguments.sigma,
+        "eps": arguments.eps,
+        "norm": arguments.norm,
+    }
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def _all_devices() -> Any:
@@ -300,7 +355,8 @@ def _named_by_option() -> Iterator[None]:
         for argument, option in (("num_replicates", "--replicates"), ("alpha", "--alpha"),
                                  ("confidence", "--confidence"), ("scales", "--scales"),
                                  ("probabilities", "--probabilities"),
-                                 ("chunk_size", "--chunk-size")):  # fmt: skip
+                                 ("chunk_size", "--chunk-size"), ("num_examples", "--examples"),
+                                 ("sigma", "--sigma"), ("eps", "--eps")):  # fmt: skip
             if text.startswith(f"{argument} "):
                 raise _UserError(option + text[len(argument) :]) from error
         raise
@@ -340,7 +396,7 @@ def _interruptible(work: Callable[[], T]) -> T:
             thread.join(0.2)
     except KeyboardInterrupt:
         # Compiled code cannot be stopped, and JAX would wait for it when the interpreter exits.
-        # Nothing was written yet, so skipping all that loses nothing.
+        # Finished sections are saved, so skipping all that loses nothing.
         atexit.register(_leave_at_once)
         raise
     if failure:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxrobust.report import files, page, schema, sections, svg
+from jaxrobust.report import files, page, schema, sections, svg, theta_json
 from jaxrobust.report.formats import estimate, show, show_count, show_interval, show_share
 from jaxrobust.report.theta import Clean, ThetaReport
 from jaxrobust.version import __version__
@@ -49,7 +49,7 @@ class Context(NamedTuple):
 
 
 def to_json(report: ThetaReport, context: Context | None = None) -> dict[str, Any]:
-    """A report as JSON, of the schema in :mod:`jaxrobust.report.schema`.
+    """A theta report as JSON, of the schema in :mod:`jaxrobust.report.schema`.
 
     Args:
         report: what :func:`jaxrobust.report.theta_report` found.
@@ -69,26 +69,24 @@ def to_json(report: ThetaReport, context: Context | None = None) -> dict[str, An
         >>> to_json(found)["sections"]["theta"]["baseline"]
         1.0
     """
-    return _json(report, [sections.theta_section(report)], context or Context())
-
-
-def render(report: ThetaReport, context: Context | None = None) -> dict[str, str]:
-    """The files of a report: names relative to its folder, and their contents."""
     context = context or Context()
-    parts = [sections.theta_section(report)]
-    data = _json(report, parts, context)
-    drawn = [part.draw(part.data) for part in parts]
-    out = {f"plots/{plot.name}.svg": plot.svg for plots in drawn for plot in plots}
-    out["report.html"] = _html(data, parts, drawn)
-    data["files"] = sorted(out)
-    out["report.json"] = schema.dumps(data)
-    return out
+    return assemble(
+        {"theta": theta_json.theta_data(report)},
+        {
+            **model_json(report.clean, report.config.confidence),
+            "source": context.source,
+            "notes": list(context.notes),
+        },
+        context,
+        model_inputs=report.num_inputs,
+        seconds=report.seconds,
+    )
 
 
 def write(
     report: ThetaReport, folder: str | os.PathLike[str], context: Context | None = None
 ) -> pathlib.Path:
-    """Writes report.json, report.html and plots/*.svg into a folder.
+    """Writes report.json, report.html and plots/*.svg of a theta report into a folder.
 
     A new folder appears complete or not at all; in an existing one only files of earlier reports
     are replaced.
@@ -116,15 +114,36 @@ def write(
         >>> write(found, tempfile.mkdtemp()).name
         'report.html'
     """
-    files.write_folder(folder, render(report, context), manifest="report.json")
+    return write_data(to_json(report, context), folder)
+
+
+def write_data(data: dict[str, Any], folder: str | os.PathLike[str]) -> pathlib.Path:
+    """Writes a report that is JSON already; see :func:`write`."""
+    files.write_folder(folder, render(data), manifest="report.json")
     return pathlib.Path(folder) / "report.html"
 
 
-def summary(report: ThetaReport, context: Context | None = None) -> list[str]:
+def render(data: dict[str, Any]) -> dict[str, str]:
+    """The files of a report: names relative to its folder, and their contents."""
+    shown = _shown(data)
+    drawn = {name: renderer.draw(data["sections"][name]) for name, renderer in shown.items()}
+    out = {f"plots/{plot.name}.svg": plot.svg for plots in drawn.values() for plot in plots}
+    out["report.html"] = _html(data, drawn)
+    out["report.json"] = schema.dumps({**data, "files": sorted(out)})
+    return out
+
+
+def summary_of(data: dict[str, Any]) -> list[str]:
     """The plain sentences at the top of the page."""
-    section = sections.theta_section(report)
-    data = _json(report, [section], context or Context())
-    return [_model_sentence(data["model"], data), *section.summary]
+    sentences = [_model_sentence(data["model"], data)]
+    for name, renderer in _shown(data).items():
+        sentences += renderer.summary(data["sections"][name])
+    return sentences
+
+
+def _shown(data: dict[str, Any]) -> dict[str, sections.Renderer]:
+    """The sections this version knows, in the order of the page."""
+    return {name: r for name, r in sections.RENDERERS.items() if name in data["sections"]}
 
 
 def environment() -> dict[str, Any]:
@@ -148,29 +167,39 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _json(report: ThetaReport, parts: list[sections.Section], context: Context) -> dict[str, Any]:
-    seconds = {**context.seconds, **report.seconds}
+def assemble(
+    parts: dict[str, dict[str, Any]],
+    model: dict[str, Any],
+    context: Context,
+    *,
+    model_inputs: int,
+    seconds: dict[str, float],
+    gradients: int = 0,
+) -> dict[str, Any]:
+    """A whole report as JSON, from the JSON of its sections and of its model."""
+    seconds = {**context.seconds, **seconds}
     return {
         "schema": schema.REPORT,
         "version": schema.VERSION,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "title": context.title,
-        "model": _model(report.clean, context),
+        "model": model,
         "seed": context.seed,
         "environment": environment(),
         "cost": {
-            "model_inputs": report.num_inputs,
+            "model_inputs": model_inputs,
+            "gradients": gradients,
             "seconds": {name: round(value, 3) for name, value in seconds.items()},
         },
-        "sections": {part.name: part.data for part in parts},
+        "sections": parts,
         "files": [],
     }
 
 
-def _model(clean: Clean, context: Context) -> dict[str, Any]:
+def model_json(clean: Clean, confidence: float) -> dict[str, Any]:
+    """The model without noise."""
     regression = clean.num_correct is None
     return {
-        "source": context.source,
         "task": "regression" if regression else "classification",
         "num_examples": clean.num_examples,
         "input_shape": list(clean.input_shape),
@@ -178,20 +207,19 @@ def _model(clean: Clean, context: Context) -> dict[str, Any]:
         "num_perturbed": clean.num_perturbed,
         "num_outputs": clean.num_outputs,
         "num_correct": clean.num_correct,
+        "confidence": confidence,
         "accuracy": estimate(float("nan"), reason="a regression has no accuracy")
         if clean.num_correct is None
         else estimate(clean.num_correct / clean.num_examples, clean.accuracy_interval),
-        "notes": list(context.notes),
     }
 
 
-def _html(data: dict[str, Any], parts: list[sections.Section], drawn: list[list[svg.Plot]]) -> str:
-    model, cost = data["model"], data["cost"]
-    summary = [_model_sentence(model, data)]
-    for part in parts:
-        summary += part.summary
-    body = "".join(p.html(p.data, plots) for p, plots in zip(parts, drawn, strict=True))
-    body += "<h2>How to read this</h2>" + "".join(p.how_to_read(p.data) for p in parts)
+def _html(data: dict[str, Any], drawn: dict[str, list[svg.Plot]]) -> str:
+    model, cost, shown = data["model"], data["cost"], _shown(data)
+    parts = data["sections"]
+    body = "".join(r.html(parts[name], drawn[name]) for name, r in shown.items())
+    body += "<h2>How to read this</h2>"
+    body += "".join(r.how_to_read(parts[name]) for name, r in shown.items())
     body += "<h2>How this was made</h2>"
     packages = data["environment"]["packages"]
     machine = data["environment"]
@@ -206,7 +234,8 @@ def _html(data: dict[str, Any], parts: list[sections.Section], drawn: list[list[
         ("Seed", "none given" if data["seed"] is None else str(data["seed"])),
         (
             "Cost",
-            f"{show_count(cost['model_inputs'])} model inputs;"
+            f"{show_count(cost['model_inputs'])} model inputs and"
+            f" {show_count(cost['gradients'])} gradients;"
             f" {', '.join(f'{k} {v:.1f} s' for k, v in cost['seconds'].items())}.",
         ),
         (
@@ -219,22 +248,21 @@ def _html(data: dict[str, Any], parts: list[sections.Section], drawn: list[list[
         ("Data file", "All numbers, with full precision: report.json, in the same folder."),
     ]
     kicker = f"Robustness report · {data['created'][:10]} · jaxrobust {packages['jaxrobust']}"
-    return page.page(data["title"], kicker, summary, body + page.definitions(made))
+    return page.page(data["title"], kicker, summary_of(data), body + page.definitions(made))
 
 
 def _model_sentence(model: dict[str, Any], data: dict[str, Any]) -> str:
     """How good the model is without noise."""
-    baseline = data["sections"]["theta"]["baseline"]
+    baseline = data["sections"].get("theta", {}).get("baseline")
     n = show_count(model["num_examples"])
     if model["num_correct"] is None:
         return f"Measured on {n} examples" + (
             f"; the loss without noise is {show(baseline)}." if baseline is not None else "."
         )
-    confidence = data["sections"]["theta"]["config"]["confidence"]
     accuracy = model["accuracy"]
     return (
         f"Without noise the model labels {show_count(model['num_correct'])} of {n} examples"
         f" correctly ({show_share(round(accuracy['value'], 4))};"
-        f" {show_share(confidence)} interval over the choice of examples"
+        f" {show_share(model['confidence'])} interval over the choice of examples"
         f" {show_interval(accuracy['interval'])})."
     )

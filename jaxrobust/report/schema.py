@@ -12,11 +12,12 @@ Strict JSON: NaN and infinities are ``null``, and something beside them says why
                       "regression"), num_examples, input_shape, num_features, num_perturbed
                       (features that get noise), num_outputs, num_correct (or null), accuracy
                       (estimate; its interval is Clopper-Pearson, over the choice of examples),
-                      notes (sentences)
+                      confidence (of that interval), notes (sentences)
     seed              of the command line, or null; training and measuring use the two keys of
                       jax.random.split(jax.random.key(seed))
     environment       python, platform, machine, num_cpus, devices, x64, packages {name: version}
-    cost              model_inputs (single inputs that went through the model), seconds {part: s}
+    cost              model_inputs (single inputs that went through the model, at most), gradients
+                      (those that went back, at most), seconds {part: s}
     sections          one object for each measure; those of other names are to be ignored
     files             the files that were written beside it
 
@@ -42,6 +43,37 @@ Strict JSON: NaN and infinities are ``null``, and something beside them says why
                       half_slope_published (the paper's formula), inflection, threshold,
                       threshold_value
       resamples       {a, b, c, d}: fits of curves from resampled replicates
+
+      pictures (of theta, beside curves): one image under noise, or null: index, shape,
+                      probabilities (rows), scales (columns), pixels (bytes in base64, by row)
+                      (rows), scales (columns), pixels (bytes in base64, row by row)
+
+A section below is ``{"left_out": why}`` where it makes no sense for the model. Columns of
+``examples`` have one entry for each example looked at; ``index`` says which of the data it is.
+
+``sections.preflight``: num_examples, outputs, zero_gradient (share, or null), findings [{code,
+severity, message, advice}].
+
+``sections.flip``: config (sigma, num_samples, confidence, noise_unit), mean (estimate; over the
+population of examples), mean_monte_carlo (over these examples), examples (index, label, predicted,
+certainty, probability, low, high, num_invalid).
+
+``sections.distance``: config (norm, unit, attack), median, quantile_90 (of the distances found that
+are not 0), num_already_wrong, num_not_found, examples (index, distance; 0 where misclassified, null
+where none was found).
+
+``sections.directional``: config (norm, unit, eps, eps_from, num_samples, confidence, level),
+kappa_star, num_correct, num_examples, attacks [{name, kappa, mean, low, high, kappa_star,
+num_correct, risk_at_kappa_star, kappa_at_level, success_rate (estimates), num_zero_direction,
+examples (the risk of each at kappa*; null if misclassified)}].
+
+``sections.clever``: config (norm, unit, radius, radius_from, targets, num_batches, batch_size,
+confidence), num_refuted, num_comparable, examples (index, score, low, high, target, flags (names of
+``CleverStatus``), refuted).
+
+``sections.agreement``: config (num_resamples, confidence), num_examples (correctly classified),
+names, columns {name: values, larger is more robust}, spearman (matrix of estimates, with
+num_pairs).
 
 ``compare.json`` has the schema "jaxrobust.compare", version 1: probability, confidence, models
 (folder, title, loss, baseline, at_one, measured_at_one, b, c, converged, explanation, overall),

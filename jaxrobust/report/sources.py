@@ -14,7 +14,11 @@ import numpy as np
 
 from jaxrobust.measures.theta import Loss
 
-_OPTIONS = ("feature_scale", "where", "integer", "loss", "outputs", "title")
+_OPTIONS = (
+    "feature_scale", "where", "integer", "loss", "outputs", "bounds", "image_shape", "title",
+)  # fmt: skip
+# Data sets of flattened images: the shape of one, and the bounds of its values.
+_IMAGES = {"digits": ((8, 8), (0.0, 16.0)), "mnist": ((28, 28), (0.0, 1.0))}
 _WANTED = "(apply_fn, params, x, y), or with a dict of options as a fifth"
 
 
@@ -36,6 +40,8 @@ class Subject(NamedTuple):
         loss: of the user's, or None.
         outputs: of the user's, or None.
         noise_unit: as in ``ThetaConfig``.
+        bounds: ``(lower, upper)`` of the inputs, or None.
+        image_shape: of inputs that are flattened images, or None.
         title: for people.
         notes: sentences on the model and its data.
     """
@@ -50,6 +56,8 @@ class Subject(NamedTuple):
     loss: Loss | None = None
     outputs: str | None = None
     noise_unit: str | None = None
+    bounds: Any = None
+    image_shape: tuple[int, ...] | None = None
     title: str = "A model"
     notes: tuple[str, ...] = ()
 
@@ -109,6 +117,8 @@ def _from_zoo(name: str, key: jax.Array, data_dir: str | None) -> Subject:
         where=data.numeric,
         integer=data.integer if data.integer.any() else None,
         noise_unit="standard deviation",
+        bounds=_IMAGES[name][1] if name in _IMAGES else None,
+        image_shape=_IMAGES[name][0] if name in _IMAGES else None,
         title=data.title,
         notes=(
             f"A fully connected network of widths {shape}, trained on {where}.",

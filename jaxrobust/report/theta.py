@@ -153,9 +153,9 @@ def theta_report(
         unit = "standard deviation" if feature_scale is None else "feature_scale"
         config = dataclasses.replace(config, noise_unit=unit)
     if feature_scale is None:
-        feature_scale = _deviation(x)
+        feature_scale = deviation(x)
     scale = jnp.asarray(feature_scale, x.dtype)
-    config, clean = _settle(config, apply_fn, params, x, y, scale, where)
+    config, clean = settle(config, apply_fn, params, x, y, scale, where)
     probabilities = config.probabilities or ()
 
     def perturbation(probability: float) -> Any:
@@ -192,14 +192,14 @@ def theta_report(
     )
 
 
-def _deviation(x: Array) -> Array:
+def deviation(x: Array) -> Array:
     """Population standard deviation of each column; exactly 0 for constant ones."""
     host = np.asarray(x, np.float64)
     # Rounding in the mean would give constant columns a tiny deviation, and noise with it.
     return jnp.asarray(np.where(np.ptp(host, axis=0) > 0, host.std(axis=0), 0.0), x.dtype)
 
 
-def _settle(
+def settle(
     config: ThetaConfig,
     apply_fn: models.ApplyFn,
     params: Any,

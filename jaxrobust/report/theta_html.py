@@ -117,6 +117,7 @@ def theta_html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
     """The section's body."""
     by_name = {plot.name: plot for plot in plots}
     overview = by_name.pop("theta-overview", None)
+    pictures = by_name.pop("theta-pictures", None)
     config = data["config"]
     num_curves = len(data["curves"])
     intro = (
@@ -127,6 +128,8 @@ def theta_html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
         f" {show(data['baseline'])}."
     )
     html = f"<h2>{TITLE}</h2>" + page.paragraph(intro) + page.flags(theta_flags(data))
+    if pictures:
+        html += page.figure(pictures, "wide")
     if overview:
         html += page.figure(overview, "wide")
     html += "<h3>In numbers</h3>" + measured_table(data) + fit_table(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,8 @@ LANDMARKS = (
 def theta_plots(data: dict[str, Any]) -> list[svg.Plot]:
     """One plot of all curves (if there are several), and one for each probability."""
     plots = [curve_plot(data, curve) for curve in data["curves"]]
-    return [overview_plot(data), *plots] if len(plots) > 1 else plots
+    plots = [overview_plot(data), *plots] if len(plots) > 1 else plots
+    return [*plots, pictures_plot(data["pictures"])] if data.get("pictures") else plots
 
 
 def quantity(data: dict[str, Any]) -> str:
@@ -167,6 +169,35 @@ def overview_plot(data: dict[str, Any]) -> svg.Plot:
         caption=f"Measured curves for every probability p of a value being perturbed; the bands are"
         f" {_band(data)}s.{dotted}",
         size=(4.6, 3.4),
+    )
+
+
+def pictures_plot(pictures: dict[str, Any]) -> svg.Plot:
+    """One input image under the noise, p downwards and sigma to the right."""
+    rows, columns = pictures["probabilities"], pictures["scales"]
+    pixels = np.frombuffer(base64.b64decode(pictures["pixels"]), np.uint8)
+    images = pixels.reshape(len(rows), len(columns), *pictures["shape"])
+    if images.ndim == 5 and images.shape[-1] == 1:
+        images = images[..., 0]
+
+    def paint(figure: Figure) -> None:
+        grid = figure.subplots(len(rows), len(columns), squeeze=False)
+        for axes, image in zip(grid.ravel(), images.reshape(-1, *images.shape[2:]), strict=True):
+            axes.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+            axes.grid(False)
+            axes.spines[:].set_visible(False)
+        for axes, p in zip(grid[:, 0], rows, strict=True):
+            axes.set_ylabel(f"p = {p:g}")
+        for axes, sigma in zip(grid[0], columns, strict=True):
+            axes.set_title(f"σ = {sigma:g}", loc="center")
+
+    return svg.draw(
+        "theta-pictures",
+        paint,
+        alt=f"The first image under noise: {len(rows)} probabilities by {len(columns)} levels.",
+        caption="The first example under this noise: each pixel is perturbed with probability p.",
+        size=(4.6, 3.6),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from jaxrobust.report.cli import main
 
 # Every report of the tests has these, so that the fit is compiled once for all of them.
-SHAPE = ["--scales", "11", "--probabilities", "0.5", "1", "--quiet"]
+SHAPE = ["--sections", "theta", "--scales", "11", "--probabilities", "0.5", "1", "--quiet"]
 
 MODELS = textwrap.dedent(
     """

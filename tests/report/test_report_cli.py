@@ -13,7 +13,7 @@ import jaxrobust
 from jaxrobust.report import cli, document, files, read_report, theta
 from jaxrobust.report.cli import main
 
-QUICK = ["--scales", "3", "--replicates", "60", "--quiet"]
+QUICK = ["--sections", "theta", "--scales", "3", "--replicates", "60", "--quiet"]
 
 
 def outside(tmp_path_factory, arguments, cwd):
@@ -113,8 +113,19 @@ def test_interrupted_while_writing(in_models, tmp_path, monkeypatch, capsys, exi
 
     monkeypatch.setattr(files.pathlib.Path, "write_text", interrupted)
     assert main(["report", "toys:classifier", "-o", str(folder), *QUICK]) == 130
-    assert capsys.readouterr().err.strip() == "interrupted"
-    assert [p.name for p in tmp_path.rglob("*")] == (["out", "mine.txt"] if existing else [])
+    assert capsys.readouterr().err.strip().endswith("--resume goes on with them")
+    # Nothing of the report; but what was computed is not lost.
+    kept = {".card-sections", "fingerprint", "theta.json"}
+    assert {p.name for p in tmp_path.rglob("*")} == kept | {"out"} | (
+        {"mine.txt"} if existing else set()
+    )
+    monkeypatch.undo()
+    monkeypatch.chdir(in_models)
+    monkeypatch.syspath_prepend(in_models)
+    monkeypatch.setattr(theta, "theta_report", pytest.fail)  # it is not made again
+    assert main(["report", "toys:classifier", "-o", str(folder), "--resume", *QUICK]) == 0
+    names = {p.name for p in folder.iterdir()}
+    assert names == {"plots", "report.html", "report.json"} | ({"mine.txt"} if existing else set())
 
 
 def test_the_folder_is_checked_before_the_work(in_models, tmp_path, monkeypatch, capsys):
@@ -134,7 +145,7 @@ def test_the_folder_is_checked_before_the_work(in_models, tmp_path, monkeypatch,
 
 def test_a_disk_that_fills_up(in_models, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
-        document, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space"))
+        document, "write_data", lambda *_: (_ for _ in ()).throw(OSError(28, "No space"))
     )
     assert "No space" in fails(capsys, ["report", "toys:classifier", "-o", str(tmp_path), *QUICK])
 

@@ -95,7 +95,7 @@ def test_fields(breast_cancer):
     assert model["accuracy"]["value"] == model["num_correct"] / 143
     assert {"jax", "jaxrobust", "numpy"} <= set(data["environment"]["packages"])
     assert data["cost"]["model_inputs"] == 2 * (11 * 80 + 1) * 143
-    assert set(data["cost"]["seconds"]) == {"load", "measure", "fit"}
+    assert set(data["cost"]["seconds"]) == {"load", "preflight", "theta"}
     theta = data["sections"]["theta"]
     assert theta["config"]["num_replicates"] == 80
     assert theta["config"]["scales"] == [round(0.1 * i, 10) for i in range(11)]

@@ -85,7 +85,7 @@ def test_settled_choices():
     labels = jnp.arange(30) % 2
     two = jnp.stack([W, -W], axis=1)
     scale = jnp.array([1.0, 0.0, 2.0])
-    config, clean = theta._settle(SMALL, linear, two, X, labels, scale, None)
+    config, clean = theta.settle(SMALL, linear, two, X, labels, scale, None)
     assert config.loss == "brier"
     assert config.probabilities == (0.25, 0.5, 0.75, 1.0)
     assert clean.num_correct == int(((X @ two).argmax(1) == labels).sum())
@@ -94,20 +94,20 @@ def test_settled_choices():
     assert (clean.num_perturbed, clean.num_features, clean.num_outputs) == (2, 3, 2)
 
     where = jnp.array([True, False, False])
-    config, clean = theta._settle(SMALL, linear, W, X, X @ W, scale, where)
+    config, clean = theta.settle(SMALL, linear, W, X, X @ W, scale, where)
     assert config.loss == "mse"
     assert clean.num_correct is None
     assert config.probabilities == (1.0,), "one numeric feature: p = 1 only"
     asked = ThetaConfig(probabilities=(0.5,))
-    assert theta._settle(asked, linear, W, X, X @ W, scale, where)[0].probabilities == (0.5,)
+    assert theta.settle(asked, linear, W, X, X @ W, scale, where)[0].probabilities == (0.5,)
 
 
 def test_constant_columns_get_no_noise():
     x = X.at[:, 1].set(1e7 / 3)
-    scale = theta._deviation(x)
+    scale = theta.deviation(x)
     assert scale[1] == 0
     np.testing.assert_allclose(scale[::2], np.asarray(x, np.float64).std(axis=0)[::2], rtol=1e-6)
-    assert theta._settle(SMALL, linear, W, x, x @ W, scale, None)[1].num_perturbed == 2
+    assert theta.settle(SMALL, linear, W, x, x @ W, scale, None)[1].num_perturbed == 2
 
 
 def test_zero_baseline_fits_theta_itself():

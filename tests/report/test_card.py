@@ -1,0 +1,334 @@
+"""The robustness card: each section is what its measure says, and an interruption loses nothing."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import jaxrobust as jr
+from jaxrobust.report import CardConfig, RobustnessCard, ThetaConfig, read_report
+from jaxrobust.report.card import agreement, measure, saved, units
+
+KEY = jax.random.key(7)
+X = np.asarray(jax.random.normal(jax.random.key(0), (30, 3)), np.float32)
+W = np.array([[1.0, -1.0, 0.0], [0.5, 0.5, -2.0], [-1.0, 0.3, 1.0]], np.float32)
+Y = np.argmax(X @ W, axis=1)
+Y[:3] = (Y[:3] + 1) % 3  # three are misclassified
+SECTIONS = {"preflight", "theta", "flip", "distance", "directional", "clever", "agreement"}
+CONFIG = CardConfig(
+    theta=ThetaConfig(
+        scales=(0.0, 0.5, 1.0), probabilities=(1.0,), num_replicates=60, num_resamples=0
+    ),
+    num_examples=20,
+    num_flips=200,
+    attacks=("pgd",),
+    kappas=(0.0, 5.0),
+    num_noise=16,
+    num_batches=10,
+    batch_size=8,
+    num_resamples=50,
+)
+
+
+def linear(w, x):
+    return x @ w
+
+
+def make(**arguments):
+    return jr.report.robustness_card(linear, W, KEY, X, Y, **{"config": CONFIG, **arguments})
+
+
+def without_times(data):
+    data = json.loads(json.dumps(data))
+    del data["created"], data["cost"]["seconds"]
+    return data
+
+
+@pytest.fixture(scope="module")
+def card():
+    return make()
+
+
+def column(values):
+    return np.array([np.nan if value is None else value for value in values], float)
+
+
+def test_all_sections_are_there_and_strict_json(card, tmp_path):
+    assert set(card.data["sections"]) == SECTIONS
+    json.dumps(card.data, allow_nan=False)
+    card.write(tmp_path / "out")
+    written = read_report(tmp_path / "out")
+    assert set(written["files"]) >= {"report.html", "plots/agreement-scatter.svg"}
+    again = RobustnessCard(written)
+    assert again.summary == card.summary
+    assert str(card).count("\n") == len(card.summary) - 1
+
+
+def test_flips_are_those_of_the_measure_for_the_same_key(card):
+    section = card.section("flip")
+    index = section["examples"]["index"]
+    assert len(index) == 20
+    found = jr.flip_probability(
+        linear, W, KEY, X[index],
+        perturbation=jr.perturbations.gaussian(0.25, feature_scale=X.std(axis=0)),
+        num_samples=200,
+    )  # fmt: skip
+    np.testing.assert_allclose(column(section["examples"]["probability"]), found.probability)
+    np.testing.assert_allclose(section["mean"]["interval"], found.mean_interval, rtol=1e-6)
+
+
+def test_distances_are_the_closed_form_in_units(card):
+    section = card.section("distance")
+    index = section["examples"]["index"]
+    label = Y[index]
+    logits, scaled = X[index] @ W, W * X.std(axis=0)[:, None]
+    exact = np.full(len(index), np.inf)
+    for k in range(3):
+        slope = np.linalg.norm(scaled[:, [k]] - scaled[:, label], axis=0)
+        gap = logits[np.arange(len(index)), label] - logits[:, k]
+        exact = np.where(
+            k == label, exact, np.minimum(exact, np.maximum(gap, 0) / slope.clip(1e-9))
+        )
+    np.testing.assert_allclose(column(section["examples"]["distance"]), exact, rtol=0.03)
+    assert section["num_already_wrong"] == (exact == 0).sum()
+
+
+def test_clever_lies_at_or_below_the_distance_of_a_linear_model(card):
+    section = card.section("clever")
+    examples = card.section("flip")["examples"]
+    correct = np.array(examples["predicted"]) == np.array(examples["label"])
+    score = column(section["examples"]["score"])[correct]
+    far = column(card.section("distance")["examples"]["distance"])[correct]
+    np.testing.assert_allclose(score, np.minimum(far, section["config"]["radius"]), rtol=0.03)
+    assert section["num_refuted"] == 0
+    assert section["num_comparable"] == sum(correct)
+
+
+def test_directional_means_are_over_the_correct_examples(card):
+    section = card.section("directional")
+    (row,) = section["attacks"]
+    assert section["num_correct"] == np.isfinite(column(row["examples"])).sum()
+    assert section["kappa_star"] == pytest.approx(3**0.25)
+    at = np.argmin(np.abs(np.array(row["kappa"]) - section["kappa_star"]))
+    assert row["risk_at_kappa_star"]["value"] == pytest.approx(np.nanmean(column(row["examples"])))
+    assert row["mean"][at] == row["risk_at_kappa_star"]["value"]
+    assert row["low"][at] <= row["mean"][at] <= row["high"][at]
+
+
+def test_agreement_is_scipys_rank_correlation(card):
+    section = card.section("agreement")
+    assert section["names"] == ["certainty", "flip", "directional", "clever", "distance"]
+    a, b = (column(section["columns"][name]) for name in ("certainty", "distance"))
+    number = section["spearman"][0][4]
+    assert number["value"] == pytest.approx(stats.spearmanr(a, b).statistic)
+    assert number["interval"][0] <= number["value"] <= number["interval"][1]
+    assert section["num_examples"] == card.section("directional")["num_correct"]
+
+
+def test_rank_correlations_of_constants_ties_infinities_and_gaps():
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=50)
+    columns = {
+        "a": a,
+        "same": np.exp(a),
+        "constant": np.ones(50),
+        "infinite": np.where(a > 1, np.inf, a),
+        "gaps": np.where(a > 0, np.nan, -a),
+    }
+    found = agreement.rank_correlations(columns, rng, 100, 0.9)
+    assert found[0][1].rho == pytest.approx(1)
+    assert np.isnan(found[0][2].rho)
+    assert 0.95 < found[0][3].rho < 1
+    assert found[0][4].rho == pytest.approx(-1)
+    assert found[0][4].num_pairs == (a <= 0).sum()
+    few = agreement.rank_correlations({"a": a[:3], "b": a[:3]}, rng, 100, 0.9)
+    assert np.isnan(few[0][1].rho)
+
+
+def test_the_interval_of_a_rank_correlation_covers():
+    rng = np.random.default_rng(1)
+    truth = 6 / np.pi * np.arcsin(0.5 / 2)  # Spearman's, of a bivariate normal with rho = .5
+    covered = []
+    for _ in range(200):
+        z = rng.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], size=100).T
+        found = agreement.rank_correlations({"a": z[0], "b": z[1]}, rng, 200, 0.9)[0][1]
+        covered.append(found.interval[0] < truth < found.interval[1])
+    assert np.mean(covered) > 0.9 - 3 * np.sqrt(0.09 / 200)
+
+
+def test_an_interrupted_card_goes_on_where_it_stopped(card, tmp_path, monkeypatch):
+    def killed(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(measure.measures, "clever_score", killed)
+        with pytest.raises(KeyboardInterrupt):
+            make(folder=tmp_path)
+    assert not (tmp_path / "report.json").exists()
+    with pytest.raises(ValueError, match="cannot resume"):
+        make(folder=tmp_path, resume=True, config=jr.report.preset("quick"))
+    with monkeypatch.context() as patch:
+        patch.setattr(measure.theta, "theta_report", pytest.fail)
+        patch.setattr(measure.measures, "flip_probability", pytest.fail)
+        patch.setattr(measure.measures, "directional_risk", pytest.fail)
+        resumed = make(folder=tmp_path, resume=True)
+    assert without_times(resumed.data) == without_times(card.data)
+    assert not (tmp_path / saved.FOLDER).exists()
+    assert without_times(read_report(tmp_path)) | {"files": []} == without_times(card.data)
+
+
+def test_without_resuming_old_sections_are_not_used(tmp_path):
+    store = saved.SavedSections(tmp_path, "one", resume=False)
+    assert store.get("theta", lambda: {"made": 1}) == {"made": 1}
+    assert saved.SavedSections(tmp_path, "one", resume=True).get("theta", pytest.fail) == {
+        "made": 1
+    }
+    fresh = saved.SavedSections(tmp_path, "one", resume=False)
+    assert fresh.get("theta", lambda: {"made": 2}) == {"made": 2}
+
+
+def test_the_fingerprint_sees_everything():
+    base = saved.fingerprint(CONFIG, X, W)
+    assert saved.fingerprint(CONFIG, X.copy(), W.copy()) == base
+    for other in (
+        (jr.report.preset("quick"), X, W),
+        (CONFIG, X + 1e-6, W),
+        (CONFIG, X, {"w": W}),
+        (CONFIG, X.reshape(3, 30), W),
+        (CONFIG, X.astype(np.float64), W),
+    ):
+        assert saved.fingerprint(*other) != base
+
+
+SMALL = jr.report.preset(
+    "quick", scales=(0.0, 1.0), num_replicates=60, num_resamples=10,
+    sections=("theta", "flip", "directional", "agreement"),
+)  # fmt: skip
+
+
+def test_of_a_regression_only_theta_is_measured():
+    card = jr.report.robustness_card(
+        lambda w, x: x @ w[:, 0], W, KEY, X, X @ W[:, 0] + 1, config=SMALL
+    )
+    assert "regression" in card.section("flip")["left_out"]
+    assert "left_out" not in card.section("theta")
+    assert len(card.summary) >= 2
+
+
+def test_features_that_must_not_move_leave_balls_out():
+    where = np.array([True, False, True])
+    card = make(where=where, config=SMALL)
+    assert "1 of 3 features must not move" in card.section("directional")["left_out"]
+    assert card.section("agreement")["names"] == ["certainty", "flip"]
+
+
+def test_constant_features_are_dropped_from_distances():
+    x = np.concatenate([X, np.full((30, 1), 5.0, np.float32)], axis=1)
+    scale = np.append(X.std(axis=0), 0.0).astype(np.float32)
+    scaled = units.in_units(
+        lambda w, x: x[:, :3] @ w * x[:, 3:], W, jnp.asarray(x), scale, np.ones(4, bool),
+        (-9.0, 9.0), False,
+    )  # fmt: skip
+    assert scaled.u.shape == (30, 3)
+    np.testing.assert_allclose(scaled.apply_fn(scaled.params, scaled.u), 5 * X @ W, rtol=1e-5)
+    np.testing.assert_allclose(scaled.bounds[1], 9 / X.std(axis=0), rtol=1e-6)
+
+
+def test_black_boxes_and_probabilities():
+    soft = jr.models.from_numpy(lambda x: np.asarray(jax.nn.softmax(np.asarray(x) @ W)))
+    config = jr.report.preset(
+        "quick", scales=(0.0, 1.0), num_replicates=60, num_resamples=10, outputs="probabilities",
+        sections=("clever",), num_batches=5, batch_size=4,
+    )  # fmt: skip
+    card = jr.report.robustness_card(soft, None, KEY, X, Y, config=config)
+    assert "no gradient" in card.section("clever")["left_out"]
+    assert [f["code"] for f in card.section("preflight")["findings"]] == ["no gradient"]
+    gives = jr.report.robustness_card(
+        lambda w, x: jax.nn.softmax(x @ w), W, KEY, X, Y, config=config
+    )
+    assert gives.section("preflight")["findings"] == []
+    # Margins of log-probabilities are those of the logits: linear, so every gradient is the same.
+    examples = gives.section("clever")["examples"]
+    assert not any("PROBABILITIES" in flags for flags in examples["flags"])
+    index = np.array(examples["index"])
+    slopes = np.linalg.norm((W[:, :, None] - W[:, None, :]) * X.std(axis=0)[:, None, None], axis=0)
+    logits = X[index] @ W
+    label = logits.argmax(axis=1)
+    with np.errstate(invalid="ignore"):
+        exact = (logits.max(axis=1, keepdims=True) - logits) / slopes[label]
+    exact = np.minimum(
+        np.nanmin(np.where(np.arange(3) == label[:, None], np.nan, exact), axis=1), 1
+    )
+    np.testing.assert_allclose(column(examples["score"]), exact, rtol=0.02)
+    assert len(gives.summary) >= 2
+
+
+def test_images_are_shown_under_noise(tmp_path):
+    x = np.clip(np.asarray(jax.random.uniform(KEY, (30, 6, 6)), np.float32), 0, 1)
+    w = np.asarray(jax.random.normal(KEY, (36, 3)), np.float32)
+    config = jr.report.preset(
+        "quick", sections=("theta",), scales=(0.0, 1.0), num_replicates=60, num_resamples=10
+    )
+    card = jr.report.robustness_card(
+        lambda w, x: x.reshape(len(x), -1) @ w, w, KEY, x, Y, config=config
+    )
+    pictures = card.section("theta")["pictures"]
+    assert pictures["shape"] == [6, 6]
+    page = card.write(tmp_path / "out").read_text()
+    assert "theta-pictures" in page
+    assert "data:image/png;base64" in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"num_examples": 0}, ValueError, "num_examples"),
+        ({"sigma": -1.0}, ValueError, "sigma"),
+        ({"norm": "l3"}, ValueError, "norm"),
+        ({"eps": 0.0}, ValueError, "eps"),
+        ({"radius": float("nan")}, ValueError, "radius"),
+        ({"attacks": "pgd"}, ValueError, "attacks"),
+        ({"attacks": ("cw",)}, ValueError, "attacks"),
+        ({"sections": ()}, ValueError, "sections"),
+        ({"kappas": (-1.0,)}, ValueError, "kappas"),
+        ({"theta": None}, TypeError, "theta"),
+        ({"colour": 1}, TypeError, "colour"),
+        ({"alpha": 0.0}, ValueError, "alpha"),
+    ],
+)
+def test_bad_settings_name_themselves(changes, error, message):
+    with pytest.raises(error, match=message):
+        jr.report.preset("quick", **changes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"config": "fast"}, ValueError, "preset must be one of"),
+        ({"y": Y[:5]}, ValueError, "y must have one label for each"),
+        ({"y": Y + 3}, ValueError, "y must be labels from 0 to 2"),
+        ({"key": 3}, TypeError, "key must be a typed PRNG key"),
+        ({"x": X[:0]}, ValueError, "x must hold at least one"),
+        ({"apply_fn": lambda w, x: np.asarray(x) @ w}, TypeError, "from_numpy"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, error, message):
+    given = {"apply_fn": linear, "params": W, "key": KEY, "x": X, "y": Y, **arguments}
+    with pytest.raises(error, match=message):
+        jr.report.robustness_card(**{"config": CONFIG, **given})
+
+
+def test_the_plan_counts_what_the_card_reports(card):
+    found = jr.report.plan(linear, W, X, Y, CONFIG)
+    costs = found.sections
+    assert sum(c.model_inputs for c in costs.values()) == card.data["cost"]["model_inputs"]
+    assert sum(c.gradients for c in costs.values()) == card.data["cost"]["gradients"]
+    assert costs["theta"].model_inputs == (3 * 60 + 1) * 30
+    assert costs["clever"] == (20 * 81, 20 * 80 * 2)
+    assert "model inputs" in str(found)
+    assert set(jr.report.plan(lambda w, x: x @ w[:, 0], W, X, X[:, 0], CONFIG).sections) == {
+        "theta"
+    }
