@@ -17,8 +17,17 @@ Array = jax.Array
 
 
 def is_concrete(value: Any) -> bool:
-    """Whether the values of every array in the pytree can be read now (nothing is traced)."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
+    """Whether the values of every array in the pytree can be read now, on this host.
+
+    They cannot be where something is traced, or split over several hosts.
+    """
+    return all(_is_readable(leaf) for leaf in jax.tree.leaves(value))
+
+
+def _is_readable(leaf: Any) -> bool:
+    if isinstance(leaf, jax.core.Tracer):
+        return False
+    return not isinstance(leaf, jax.Array) or leaf.is_fully_addressable or leaf.is_fully_replicated
 
 
 def describe(value: Any) -> str:

@@ -43,10 +43,8 @@ Strict JSON: NaN and infinities are ``null``, and something beside them says why
                       half_slope_published (the paper's formula), inflection, threshold,
                       threshold_value
       resamples       {a, b, c, d}: fits of curves from resampled replicates
-
-      pictures (of theta, beside curves): one image under noise, or null: index, shape,
-                      probabilities (rows), scales (columns), pixels (bytes in base64, by row)
-                      (rows), scales (columns), pixels (bytes in base64, row by row)
+    pictures          one image under noise, or null: index, shape, probabilities (rows), scales
+                      (columns), pixels (bytes in base64, row by row)
 
 A section below is ``{"left_out": why}`` where it makes no sense for the model. Columns of
 ``examples`` have one entry for each example looked at; ``index`` says which of the data it is.
