@@ -104,7 +104,7 @@ def html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
     )
     rows: list[list[page.Cell]] = []
     for i, name in enumerate(names[1:], start=1):
-        row: list[page.Cell] = [NAMES[name][0]]
+        row: list[page.Cell] = [NAMES[name][1]]
         for j in range(len(names) - 1):
             number = data["spearman"][i][j]
             row.append(_common.cell(number) if j < i else "")

@@ -14,6 +14,8 @@ from jaxrobust.report.views import _common
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Colours of a few curves, far apart.
+_APART = (0, 3, 4, 1, 2)
 TITLE = "From noise to attack: directional risk"
 
 
@@ -42,7 +44,7 @@ def draw(data: dict[str, Any]) -> list[svg.Plot]:
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
         for number, row in enumerate(data["attacks"]):
-            colour = svg.series(number)
+            colour = svg.series(_APART[number])
             low, high, mean = (np.array(row[name], float) for name in ("low", "high", "mean"))
             kappa = np.array(row["kappa"], float)
             axes.fill_between(kappa, low, high, color=colour, alpha=0.15, linewidth=0)
