@@ -1,6 +1,7 @@
 """How robust is a trained network, really? Measures of robustness in JAX, with intervals."""
 
 from jaxrobust import attacks, exact, fits, intervals, measures, models, perturbations
+from jaxrobust.costs import CostEstimate, estimate_cost
 from jaxrobust.measures import (
     Bracket,
     CleverScore,
@@ -40,6 +41,7 @@ __all__ = [
     "Bracket",
     "CleverScore",
     "CleverStatus",
+    "CostEstimate",
     "DirectionalRisk",
     "ErrorSearch",
     "FlipDecision",
@@ -63,6 +65,7 @@ __all__ = [
     "decide_flip",
     "directional_risk",
     "error_search",
+    "estimate_cost",
     "exact",
     "fits",
     "flip_probability",
