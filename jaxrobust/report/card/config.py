@@ -37,6 +37,8 @@ class CardConfig:
             the agreement section.
         kappas: how strongly noise leans along the attack.
         num_noise: draws for each example and kappa.
+        targets: of CLEVER: ``"all"`` other classes or ``"top2"``, the runner-up; None means all up
+            to a dozen classes.
         num_batches: of CLEVER.
         batch_size: of CLEVER.
         radius: of CLEVER's ball; None means 1.25 times the distance that 90% of DeepFool's results
@@ -66,6 +68,7 @@ class CardConfig:
     attacks: tuple[str, ...] = ("dn", "pgd", "fgsm")
     kappas: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 50.0)
     num_noise: int = 256
+    targets: str | None = None
     num_batches: int = 100
     batch_size: int = 128
     radius: float | None = None
@@ -81,6 +84,8 @@ class CardConfig:
         _checks.count("num_resamples", self.num_resamples, minimum=10)
         _checks.non_negative("sigma", self.sigma)
         _checks.choice("norm", self.norm, NORMS)
+        if self.targets is not None:
+            _checks.choice("targets", self.targets, ("all", "top2"))
         for name in ("eps", "radius"):
             value = getattr(self, name)
             if value is not None:
@@ -138,8 +143,9 @@ def preset(name: str, **changes: Any) -> CardConfig:
             attacks=("dn", "pgd"),
             kappas=(0.0, 1.0, 3.0, 8.0, 20.0),
             num_noise=64,
-            num_batches=30,
-            batch_size=64,
+            targets="top2",
+            num_batches=20,
+            batch_size=32,
         )
     elif name == "standard":
         config = CardConfig()

@@ -15,7 +15,7 @@ from jaxrobust.report.card.config import CardConfig
 # Gradients for each example: of the attacks as they are called here.
 GRADIENTS = {"fgsm": 1, "mi_fgsm": 10, "pgd": 20, "pgn": 200, "dn": 100}
 DEEPFOOL_STEPS = 50
-MOST_CLASSES = 12  # untargeted CLEVER up to so many; beyond, the runner-up only
+_MOST_CLASSES = 12  # untargeted CLEVER up to so many; beyond, the runner-up only
 # A gradient costs about as much as so many forward passes.
 _GRADIENT_COST = 3
 # XLA compiles this many programs, each for a few seconds.
@@ -60,6 +60,11 @@ class Plan(NamedTuple):
         )
 
 
+def clever_targets(config: CardConfig, num_classes: int) -> str:
+    """Which classes CLEVER looks at."""
+    return config.targets or ("all" if num_classes <= _MOST_CLASSES else "top2")
+
+
 def section_costs(
     config: CardConfig, num_examples: int, num_classes: int
 ) -> dict[str, SectionCost]:
@@ -75,7 +80,7 @@ def section_costs(
     n = min(config.num_examples, num_examples)
     points = len({*config.kappas, -1.0})  # kappa* is added
     draws = config.num_batches * config.batch_size
-    targets = num_classes - 1 if num_classes <= MOST_CLASSES else 1
+    targets = num_classes - 1 if clever_targets(config, num_classes) == "all" else 1
     costs = {
         "theta": SectionCost(
             curves * (len(theta.scales) * theta.num_replicates + 1) * num_examples, 0

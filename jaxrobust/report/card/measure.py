@@ -441,7 +441,7 @@ def _clever(model: _Model, done: dict[str, Any]) -> dict[str, Any]:
     distances = _of(done, "distance")
     far = distances.get("quantile_90")
     radius = config.radius or (1.25 * far if far else 1.0)
-    targets = "all" if model.classes <= costs.MOST_CLASSES else "top2"
+    targets = costs.clever_targets(config, model.classes)
     found = jax.tree.map(
         np.asarray,
         measures.clever_score(
