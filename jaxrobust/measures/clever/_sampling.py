@@ -283,22 +283,7 @@ def check(
 
 def _box(bounds: Any, x: Array) -> tuple[Array, Array]:
     """Checks a box around every example."""
-    if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
-        raise ValueError(
-            f"bounds must be None or a pair (lower, upper); got {_checks.describe(bounds)}."
-        )
-    lower, upper = (_checks.real_array(f"bounds[{i}]", v) for i, v in enumerate(bounds))
-    for i, bound in enumerate((lower, upper)):
-        try:
-            fits = np.broadcast_shapes(bound.shape, x.shape[1:]) == x.shape[1:]
-        except ValueError:
-            fits = False
-        if not fits and bound.shape != x.shape:
-            raise ValueError(
-                f"bounds[{i}] must be a number, an array that broadcasts to one example"
-                f" {x.shape[1:]}, or one of the shape of x {x.shape}; got"
-                f" {_checks.describe(bound)}."
-            )
+    lower, upper = _checks.box(bounds, x)
     if _checks.is_concrete((lower, upper, x)):
         # Without x there would be no ball around it in the box.
         host = np.asarray(x)

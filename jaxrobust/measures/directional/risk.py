@@ -13,7 +13,6 @@ from jax.sharding import Mesh
 
 from jaxrobust import _checks, intervals, models, montecarlo
 from jaxrobust.measures.directional import means
-from jaxrobust.perturbations.combinations import clipped
 from jaxrobust.perturbations.directional import Directional
 from jaxrobust.perturbations.norms import NORMS, lp_norm
 from jaxrobust.perturbations.sweep import Sweep
@@ -175,7 +174,7 @@ def directional_risk(
     intervals.check_confidence(confidence)
     mesh = montecarlo.as_mesh(mesh)
     radius = _check_radius(radius, x)
-    box = None if bounds is None else _check_bounds(bounds, x.shape)
+    box = None if bounds is None else _checks.box(bounds, x)
     with montecarlo.progress_bar(progress, "directional risk") as bar:
         found = _measure(
             params,
@@ -251,14 +250,10 @@ def _check_radius(radius: Any, x: Array) -> Array | None:
     return jnp.broadcast_to(radius.astype(x.dtype), x.shape[:1])
 
 
-def _check_bounds(bounds: Any, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Lower and upper bounds, each one for all examples or ``[n, ...]``."""
-    if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
-        raise TypeError(f"bounds must be (lower, upper) or None; got {_checks.describe(bounds)}.")
-    still = Directional(direction=jnp.zeros(shape), kappa=0.0, radius=0.0, norm="l2")  # type: ignore[arg-type]
-    box = clipped(still, *bounds)
-    box.check_shapes(shape)
-    return box.lower, box.upper  # type: ignore[attr-defined]
+def _like(bound: Array, x: Array) -> Array:
+    """A bound for each example, of the shape and dtype of x."""
+    own = bound if bound.shape == x.shape else jnp.broadcast_to(bound, x.shape[1:])[None]
+    return jnp.broadcast_to(own, x.shape).astype(x.dtype)
 
 
 class _Scores(NamedTuple):
@@ -348,7 +343,7 @@ def _measure(
     if radius is None:
         radius = jax.vmap(lambda d: lp_norm(d, norm))(direction)
     if box is not None:
-        box = (x, *(jnp.broadcast_to(b, x.shape).astype(x.dtype) for b in box))  # type: ignore[assignment]
+        box = (x, *(_like(b, x) for b in box))  # type: ignore[assignment]
     total = montecarlo.reduce_draws(
         functools.partial(_score, apply_fn, norm),
         _sweep(direction, kappas, radius, norm),
