@@ -11,6 +11,7 @@ needs (``sigma [n]``, ``feature_scale [n, *event_shape]``, ``cov [n, d, d]``).
 """
 
 from jaxrobust.perturbations.base import Perturbation
+from jaxrobust.perturbations.categorical import confusion
 from jaxrobust.perturbations.combinations import chain, clipped, from_sampler, resample
 from jaxrobust.perturbations.directional import directional
 from jaxrobust.perturbations.gaussian import ensemble, gaussian, multivariate_normal
@@ -20,6 +21,7 @@ __all__ = [
     "Perturbation",
     "chain",
     "clipped",
+    "confusion",
     "directional",
     "ensemble",
     "from_sampler",
