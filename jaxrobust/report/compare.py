@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pathlib
 from collections.abc import Sequence
@@ -94,7 +95,7 @@ def compare(folders: Sequence[str | os.PathLike[str]], probability: float = 1.0)
         "pairwise": [[plain(value) for value in row] for row in np.asarray(index.pairwise)],
         "pairwise_low": low,
         "pairwise_high": high,
-        "notes": _notes(models, thetas),
+        "notes": _notes(models, thetas, reports),
         "files": [],
     }
 
@@ -221,7 +222,11 @@ def _intervals(curves: Sequence[dict[str, Any]], confidence: float) -> tuple[Any
     return low, high, [ends(overall[:, i]) for i in range(k)]
 
 
-def _notes(models: Sequence[dict[str, Any]], thetas: Sequence[dict[str, Any]]) -> list[str]:
+def _notes(
+    models: Sequence[dict[str, Any]],
+    thetas: Sequence[dict[str, Any]],
+    reports: Sequence[dict[str, Any]],
+) -> list[str]:
     """What must be known to read the comparison."""
     notes = []
     ranked = [i for i, m in enumerate(models) if m["overall"]["value"] is not None]
@@ -233,6 +238,16 @@ def _notes(models: Sequence[dict[str, Any]], thetas: Sequence[dict[str, Any]]) -
             f"Most robust first, by number in the table: by the index {_order(by_index)};"
             f" by f(1) {_order(by_scale)}."
         )
+        unsettled = [
+            f"{a + 1} and {b + 1}"
+            for a, b in itertools.pairwise(by_index)
+            if _overlap(models[a]["overall"]["interval"], models[b]["overall"]["interval"])
+        ]
+        if unsettled:
+            notes.append(
+                f"By the index the order of {', '.join(unsettled)} is not settled: their intervals"
+                " overlap."
+            )
     notes += [_INDEX, _REVERSE]
     for i, m in enumerate(models):
         if not m["converged"]:
@@ -253,7 +268,20 @@ def _notes(models: Sequence[dict[str, Any]], thetas: Sequence[dict[str, Any]]) -
     ):
         if any(theta["config"].get(name) != thetas[0]["config"].get(name) for theta in thetas):
             notes.append(f"The reports were made with different {words}.")
+    sources = {tuple(report["model"].get("input_shape", ())) for report in reports}
+    if len(sources) > 1:
+        notes.append(
+            "The inputs are of different shapes, so these are different data: a difference is one"
+            " of model and data together."
+        )
     return notes
+
+
+def _overlap(a: list[float | None] | None, b: list[float | None] | None) -> bool:
+    """Whether two intervals share a point; one that is not known may share any."""
+    if a is None or b is None or None in a or None in b:
+        return True
+    return a[0] <= b[1] and b[0] <= a[1]  # type: ignore[operator]
 
 
 def _order(positions: Sequence[int]) -> str:

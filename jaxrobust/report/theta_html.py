@@ -56,7 +56,7 @@ def theta_summary(data: dict[str, Any]) -> list[str]:
             f"At {invalid} of {len(points['scale'])} noise levels the model gave losses that are"
             " not finite numbers; no bound is given there and no curve is fitted."
         )
-    if curve["fit"]["a"]["value"] is not None:
+    if curve["fit"]["a"]["value"] is not None and curve["fit"]["converged"]:
         sentences.append(_shape_sentence(data, curve))
     return sentences
 
@@ -80,8 +80,6 @@ def _shape_sentence(data: dict[str, Any], curve: dict[str, Any]) -> str:
         text += f"takes off (its knee) at σ = {knee:.2f}."
     else:
         text += f"has no knee up to σ = {show_scale(top)}."
-    if not curve["fit"]["converged"]:
-        text += " That fit is flagged: see below."
     return text
 
 
@@ -246,7 +244,7 @@ def how_to_read(data: dict[str, Any]) -> str:
                 " the range, with the curve's value there.",
             ),
             (
-                "Intervals",
+                "Intervals of θ and its fit",
                 "Each is for one number by itself and covers only the error of drawing finitely"
                 " many noises (Monte Carlo). It says nothing about another choice of test examples,"
                 " another training run, or noise of another kind.",

@@ -241,7 +241,7 @@ def test_black_boxes_and_probabilities():
     soft = jr.models.from_numpy(lambda x: np.asarray(jax.nn.softmax(np.asarray(x) @ W)))
     config = jr.report.preset(
         "quick", scales=(0.0, 1.0), num_replicates=60, num_resamples=10, outputs="probabilities",
-        sections=("clever",), num_batches=5, batch_size=4,
+        sections=("clever",), targets="all", num_batches=5, batch_size=4,
     )  # fmt: skip
     card = jr.report.robustness_card(soft, None, KEY, X, Y, config=config)
     assert "no gradient" in card.section("clever")["left_out"]

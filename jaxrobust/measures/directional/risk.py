@@ -120,7 +120,8 @@ def directional_risk(
             whatever the chunk size or the devices.
         x: clean inputs ``[n, ...]``, floating.
         labels: the true classes ``[n]``, integers.
-        x_adv: attacked inputs, of the shape of ``x``, from any attack in any norm.
+        x_adv: attacked inputs, of the shape of ``x``, from any attack in any norm; or the
+            ``AttackResult`` that holds them.
         norm: of the noise: ``"l1"``, ``"l2"`` or ``"linf"``. It need not be the attack's.
         kappas: ``[K]``, not negative; data, so other values do not retrace. They are sorted, and
             ``D ** (1 / 4)`` is added unless it is among them (within a trace: always).
@@ -163,7 +164,7 @@ def directional_risk(
     x = _checks.examples("x", x)
     num_classes = models.num_classes(apply_fn, params, x)
     labels = _checks.labels("labels", labels, x.shape[0], num_classes)
-    x_adv = _checks.examples("x_adv", x_adv)
+    x_adv = _checks.examples("x_adv", getattr(x_adv, "x_adv", x_adv))
     if x_adv.shape != x.shape:
         raise ValueError(f"x_adv must have the shape of x, {x.shape}; got shape {x_adv.shape}.")
     _checks.choice("norm", norm, NORMS)

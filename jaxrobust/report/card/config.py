@@ -164,5 +164,8 @@ def preset(name: str, **changes: Any) -> CardConfig:
     theta = dataclasses.replace(theta, **inner) if inner else theta
     unknown = set(own) - {field.name for field in dataclasses.fields(CardConfig)}
     if unknown:
-        raise TypeError(f"{min(unknown)} is no setting of a card.")
+        known = of_theta | {field.name for field in dataclasses.fields(CardConfig)}
+        raise TypeError(
+            f"{min(unknown)} is no setting of a card; known are {', '.join(sorted(known))}."
+        )
     return dataclasses.replace(config, theta=theta, **own)

@@ -55,8 +55,9 @@ class Plan(NamedTuple):
         gradients = sum(cost.gradients for cost in self.sections.values())
         return (
             f"at most {inputs:,} model inputs and {gradients:,} gradients: about"
-            f" {self.seconds:,.0f} s on one device, and {self.programs} programs to compile;"
-            f" {self.bytes / 2**20:,.0f} MB for a chunk of inputs in the model"
+            f" {self.seconds:,.0f} s on one device. Before, {self.programs} programs are compiled,"
+            " each for some seconds: with a small model that is most of the time."
+            f" Memory: {max(1, round(self.bytes / 2**20)):,} MB for a chunk of inputs in the model"
         )
 
 

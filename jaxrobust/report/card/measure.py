@@ -181,6 +181,8 @@ def robustness_card(
         feature_scale = theta.deviation(x)
     scale = np.broadcast_to(np.asarray(feature_scale, np.float32), x.shape[1:])
     context = context or document.Context()
+    struct = models.output_struct(apply_fn, params, x)
+    _check_kind(y, struct.shape[1] if struct.ndim == 2 else 1)
     classes = _classes(apply_fn, params, x, y)
     if classes:
         y = _checks.labels("y", y, x.shape[0], classes)
@@ -250,6 +252,23 @@ def _classes(apply_fn: models.ApplyFn, params: Any, x: Array, y: Any) -> int:
         return 0
     out = models.output_struct(apply_fn, params, x)
     return out.shape[1] if out.ndim == 2 and out.shape[1] > 1 else 0
+
+
+def _check_kind(y: Any, outputs: int) -> None:
+    """Refuses class labels that would pass for the targets of a regression."""
+    host = np.asarray(y)
+    if outputs < 2 or not np.issubdtype(host.dtype, np.floating):
+        return
+    if host.ndim == 2 and ((host == 0) | (host == 1)).all() and (host.sum(axis=1) == 1).all():
+        raise ValueError(
+            f"y must be integer class labels, shape [n]; got one-hot rows of shape {host.shape}."
+            " Pass y.argmax(axis=1)."
+        )
+    if host.ndim == 1:
+        raise ValueError(
+            f"y must be integer class labels, shape [n], for a model with {outputs} outputs; got"
+            f" {_checks.describe(y)}. Pass y.astype('int32')."
+        )
 
 
 def _spread(x: Array, config: CardConfig) -> np.ndarray:

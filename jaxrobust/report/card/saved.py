@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import shutil
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,12 @@ class SavedSections:
             return
         mark = self._folder / _MARK
         if not resume:
+            finished = sorted(path.stem for path in self._folder.glob("*.json"))
+            print(
+                f"starting anew: dropped the finished sections ({', '.join(finished)}) of an"
+                " interrupted run; resuming would have kept them",
+                file=sys.stderr,
+            )
             shutil.rmtree(self._folder)
         elif not mark.exists() or mark.read_text(encoding="utf-8") != fingerprint:
             raise ValueError(

@@ -116,7 +116,7 @@ def html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
             if number["value"] is None
         }
     )
-    worst = [p for p in _pairs(data) if p[2]["interval"] and p[2]["interval"][1] < 0]
+    worst = [p for p in _pairs(data) if ((p[2]["interval"] or [None, None])[1] or 0) < 0]
     flags = [
         f"{NAMES[a][0]} and {NAMES[b][0]} order the examples in nearly opposite ways"
         f" ({show(n['value'])}; interval {show_interval(n['interval'])})."

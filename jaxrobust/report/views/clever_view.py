@@ -49,6 +49,9 @@ def summary(data: dict[str, Any]) -> list[str]:
             f"; an attack came closer than that estimate for {data['num_refuted']} of"
             f" {data['num_comparable']} inputs"
         )
+    flagged = sum(any(name in _MEANING for name in flags) for flags in data["examples"]["flags"])
+    if flagged:
+        text += f"; {flagged} of {len(scores)} scores carry a warning"
     return [text + ". It is an estimate, not a bound."]
 
 
@@ -68,9 +71,9 @@ def draw(data: dict[str, Any]) -> list[svg.Plot]:
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
-        axes.fill_between(
-            x, low[order], high[order], step="mid", color=svg.colour("band"), alpha=0.45,
-            linewidth=0,
+        axes.vlines(
+            x, low[order], high[order], color=svg.colour("band"), linewidth=2.5, alpha=0.6,
+            label="interval",
         )  # fmt: skip
         for chosen, colour, marker, label in (
             (~refuted, svg.colour("data"), "o", "score"),

@@ -25,10 +25,13 @@ def summary(data: dict[str, Any]) -> list[str]:
         return []
     config = data["config"]
     worst = max(data["attacks"], key=lambda row: row["risk_at_kappa_star"]["value"] or 0.0)
-    plain = worst["mean"][0]
+    ends = [worst["low"][0], worst["high"][0]]
+    plain = _common.with_interval(
+        {"value": worst["mean"][0], "interval": ends, "reason": None}, config["confidence"]
+    )
     return [
         f"Noise of {_common.NORMS[config['norm']]} size {show(config['eps'])} units or less makes"
-        f" {show(plain)} of the correct predictions wrong when it has no direction, and"
+        f" {plain} of the correct predictions wrong when it has no direction, and"
         f" {_common.with_interval(worst['risk_at_kappa_star'], config['confidence'])} when it leans"
         f" towards the {_common.ATTACKS[worst['name']]} attack (at κ*); the attack itself succeeds"
         f" on {_common.with_interval(worst['success_rate'], config['confidence'])}."
@@ -150,6 +153,12 @@ def how_to_read(data: dict[str, Any]) -> str:
                 "At κ = 0 noise of the attack's length has no direction; as κ grows it becomes the"
                 " attack. κ* is the fourth root of the number of features: about where noise begins"
                 " to see the direction.",
+            ),
+            (
+                "The attacks",
+                "FGSM takes one step along the gradient's sign, PGD-20 twenty small ones from a"
+                " random start, MI-FGSM ten with momentum; PGN looks for flat regions, and DN for"
+                " broad ones, by averaging gradients over noise that leans along the attack.",
             ),
             (
                 "Risk at κ*",

@@ -37,10 +37,10 @@ def html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
     found = total - data["num_already_wrong"] - data["num_not_found"]
     text = (
         f"DeepFool looks for a small {_common.NORMS[config['norm']]} perturbation that changes the"
-        f" label; a unit is {config['unit']}. Of {total} examples {data['num_already_wrong']} are"
-        f" misclassified without any (distance 0), and for {data['num_not_found']} nothing was"
-        f" found. The other {found} have a median distance of {show(data['median'])};"
-        f" 90% of them are within {show(data['quantile_90'])}."
+        f" label; a unit is {config['unit']}. It was found for {found} of {total} examples, at a"
+        f" median distance of {show(data['median'])}; 90% of them are within"
+        f" {show(data['quantile_90'])}. Misclassified to begin with:"
+        f" {data['num_already_wrong']}; not found: {data['num_not_found']}."
     )
     return f"<h2>{TITLE}</h2>" + page.paragraph(text)
 

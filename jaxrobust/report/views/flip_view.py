@@ -54,9 +54,7 @@ def draw(data: dict[str, Any]) -> list[svg.Plot]:
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
-        axes.fill_between(
-            x, low, high, step="mid", color=svg.colour("band"), alpha=0.45, linewidth=0
-        )
+        axes.vlines(x, low, high, color=svg.colour("band"), linewidth=2.5, alpha=0.6)
         axes.plot(x, p, "o", color=svg.colour("data"), markersize=3, markeredgewidth=0)
         axes.set(xlabel="examples, least robust first", ylabel="flip probability", ylim=(0, None))
         axes.set_xlim(0.5, len(p) + 0.5)
@@ -67,8 +65,8 @@ def draw(data: dict[str, Any]) -> list[svg.Plot]:
             paint,
             alt=f"Flip probability of {len(p)} examples, sorted: from {show(p[0])} down to"
             f" {show(p[-1])}; median {show(float(np.median(p)))}.",
-            caption="Flip probability of each example, the least robust first; the band is the"
-            f" {show_share(data['config']['confidence'])} interval of each.",
+            caption="Flip probability of each example, the least robust first; bars are the"
+            f" {show_share(data['config']['confidence'])} intervals.",
             size=(4.6, 3.0),
         )
     ]
@@ -90,10 +88,8 @@ def html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
     invalid = sum(n > 0 for n in columns["num_invalid"])
     if invalid:
         flags.append(f"{invalid} examples have draws for which the model gave no label.")
-    ranked = sorted(
-        range(len(columns["index"])),
-        key=lambda i: -(columns["probability"][i] or 0.0),
-    )[:_MOST_SHOWN]
+    flipped = [i for i, p in enumerate(columns["probability"]) if p]
+    ranked = sorted(flipped, key=lambda i: -columns["probability"][i])[:_MOST_SHOWN]
     rows: list[list[page.Cell]] = []
     for i in ranked:
         wrong = columns["predicted"][i] != columns["label"][i]
@@ -113,10 +109,14 @@ def html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
         + page.paragraph(intro)
         + page.flags(flags)
         + "".join(page.figure(plot, "wide") for plot in plots)
-        + page.table(
-            f"The {len(rows)} least robust predictions",
-            ["example", "predicted", "confidence", "flip probability"],
-            rows,
+        + (
+            page.table(
+                f"The {len(rows)} least robust predictions (of {len(flipped)} that ever flipped)",
+                ["example", "predicted", "confidence", "flip probability"],
+                rows,
+            )
+            if rows
+            else page.paragraph("No prediction flipped in any draw.")
         )
         + page.paragraph(
             "Mean over these very examples (error of drawing noise only):"
