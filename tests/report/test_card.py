@@ -11,6 +11,8 @@ from scipy import stats
 import jaxrobust as jr
 from jaxrobust.report import CardConfig, RobustnessCard, ThetaConfig, read_report
 from jaxrobust.report.card import agreement, measure, saved, units
+from jaxrobust.report.formats import estimate
+from jaxrobust.report.views import agreement_view
 
 KEY = jax.random.key(7)
 X = np.asarray(jax.random.normal(jax.random.key(0), (30, 3)), np.float32)
@@ -309,6 +311,8 @@ def test_bad_settings_name_themselves(changes, error, message):
     [
         ({"config": "fast"}, ValueError, "preset must be one of"),
         ({"y": Y[:5]}, ValueError, "y must have one label for each"),
+        ({"y": np.eye(3, dtype=np.float32)[Y]}, ValueError, "y must be integer.*one-hot"),
+        ({"y": Y.astype(np.float32)}, ValueError, "y must be integer class labels"),
         ({"y": Y + 3}, ValueError, "y must be labels from 0 to 2"),
         ({"key": 3}, TypeError, "key must be a typed PRNG key"),
         ({"x": X[:0]}, ValueError, "x must hold at least one"),
@@ -332,3 +336,25 @@ def test_the_plan_counts_what_the_card_reports(card):
     assert set(jr.report.plan(lambda w, x: x @ w[:, 0], W, X, X[:, 0], CONFIG).sections) == {
         "theta"
     }
+
+
+def test_a_correlation_without_an_interval_can_be_shown():
+    rng = np.random.default_rng(0)
+    rare = np.zeros(30)
+    rare[0] = 1.0  # constant in a third of the resamples
+    found = agreement.rank_correlations(
+        {"flip": rare, "clever": rng.normal(size=30)}, rng, 100, 0.9
+    )
+    number = estimate(found[0][1].rho, found[0][1].interval, "no interval")
+    assert number["value"] is not None
+    assert number["interval"] == [None, None]
+    one = estimate(1.0, (1.0, 1.0))
+    data = {
+        "config": {"num_resamples": 100, "confidence": 0.9},
+        "num_examples": 30,
+        "names": ["flip", "clever"],
+        "columns": {"flip": rare.tolist(), "clever": rng.normal(size=30).tolist()},
+        "spearman": [[one, number], [number, one]],
+    }
+    assert "Do the measures agree?" in agreement_view.html(data, agreement_view.draw(data))
+    assert "interval" not in agreement_view.summary(data)[0]
