@@ -28,8 +28,7 @@ PIECES = (
     ("Theta and flips beside NumPy and PyTorch", "peers_loops.py", [], True, False),
     ("Reverse Weibull fits beside SciPy", "peers_weibull.py", [], False, False),
     ("CLEVER beside ART", "peers_clever.py", [], True, False),
-    ("Attacks beside foolbox, torchattacks and ART", "peers_attacks.py",
-     ["--images", "50", "--only", "pgd20_linf_8"], True, True),
+    ("PGD beside its bare gradients", "speed_attacks.py", ["--images", "0"], False, True),
 )  # fmt: skip
 
 
