@@ -10,7 +10,7 @@ from scipy import stats
 
 import jaxrobust as jr
 from jaxrobust.report import CardConfig, RobustnessCard, ThetaConfig, read_report
-from jaxrobust.report.card import agreement, measure, saved, units
+from jaxrobust.report.card import agreement, saved, sections, units
 from jaxrobust.report.formats import estimate
 from jaxrobust.report.views import agreement_view
 
@@ -166,16 +166,16 @@ def test_an_interrupted_card_goes_on_where_it_stopped(card, tmp_path, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(measure.measures, "clever_score", killed)
+        patch.setattr(sections.measures, "clever_score", killed)
         with pytest.raises(KeyboardInterrupt):
             make(folder=tmp_path)
     assert not (tmp_path / "report.json").exists()
     with pytest.raises(ValueError, match="cannot resume"):
         make(folder=tmp_path, resume=True, config=jr.report.preset("quick"))
     with monkeypatch.context() as patch:
-        patch.setattr(measure.theta, "theta_report", pytest.fail)
-        patch.setattr(measure.measures, "flip_probability", pytest.fail)
-        patch.setattr(measure.measures, "directional_risk", pytest.fail)
+        patch.setattr(sections.theta, "theta_report", pytest.fail)
+        patch.setattr(sections.measures, "flip_probability", pytest.fail)
+        patch.setattr(sections.measures, "directional_risk", pytest.fail)
         resumed = make(folder=tmp_path, resume=True)
     assert without_times(resumed.data) == without_times(card.data)
     assert not (tmp_path / saved.FOLDER).exists()

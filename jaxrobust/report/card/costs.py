@@ -61,6 +61,12 @@ class Plan(NamedTuple):
         )
 
 
+def num_classes(outputs: jax.ShapeDtypeStruct, y: Any) -> int:
+    """The number of classes of a model with such outputs and labels; 0 for a regression."""
+    classification = jnp.issubdtype(y.dtype, jnp.integer) and outputs.ndim == 2
+    return outputs.shape[1] if classification and outputs.shape[1] > 1 else 0
+
+
 def clever_targets(config: CardConfig, num_classes: int) -> str:
     """Which classes CLEVER looks at."""
     return config.targets or ("all" if num_classes <= _MOST_CLASSES else "top2")
@@ -123,9 +129,7 @@ def plan(apply_fn: models.ApplyFn, params: Any, x: Any, y: Any, config: CardConf
         30060
     """
     x = jnp.asarray(x)
-    struct = models.output_struct(apply_fn, params, x)
-    regression = not jnp.issubdtype(jnp.asarray(y).dtype, jnp.integer)
-    classes = 0 if regression or struct.ndim < 2 or struct.shape[1] < 2 else struct.shape[1]
+    classes = num_classes(models.output_struct(apply_fn, params, x), jnp.asarray(y))
     sections = section_costs(config, len(x), classes)
     size = montecarlo.chunk_examples(config.theta.chunk_size, x.shape[1:])
     chunk = x[np.arange(size) % len(x)]
