@@ -214,17 +214,34 @@ def test_relu_network_against_a_fine_grid():
         np.testing.assert_allclose(result.per_class[0, j], exact, rtol=0.02)
 
 
-def test_interval_covers_the_mean_of_ten_keys():
-    # Margin 2 + w.x - |x|^2 / 2 in ten dimensions: hardly any point is near the steepest place.
-    params, x = (2.0, jnp.zeros(10).at[0].set(1.0), 1.0), jnp.zeros((N, 10))
+@pytest.mark.parametrize("size", [2, pytest.param(10, marks=pytest.mark.slow)])
+def test_interval_covers_the_mean_of_ten_keys(size):
+    # The gradient is |x| near |x0| = 1: 2 at most, in one point of the boundary. In two dimensions
+    # the shape is 1.5, where the largest maximum of one key is often above other keys' estimates.
+    params, x = (1.0, jnp.zeros(size).at[0].set(1.0), 1.0), jnp.zeros((N, size))
     results = [
-        jr.clever_score(bowl, params, jax.random.key(k), x, radius=2.0, **SMALL) for k in range(10)
+        jr.clever_score(bowl, params, jax.random.key(k), x, radius=1.0, **SMALL) for k in range(40)
     ]
-    scores = np.array([r.score for r in results])
-    ends = np.array([r.interval for r in results])
-    inside = (ends[..., 0] <= scores.mean()) & (scores.mean() <= ends[..., 1])
+    scores = np.array([r.score for r in results]).reshape(4, 10, N)  # four times ten keys
+    ends = np.array([r.interval for r in results]).reshape(4, 10, N, 2)
+    mean = scores.mean(axis=1, keepdims=True)
+    inside = (ends[..., 0] <= mean) & (mean <= ends[..., 1])
     assert inside.mean() > 0.95 - 4 * (0.95 * 0.05 / inside.size) ** 0.5
-    assert 0 < scores.std() < 0.2 * scores.mean()
+    assert 0 < scores.std() < 0.3 * scores.mean()
+    if size == 2:  # covers, and is not wide
+        assert np.median(np.diff(ends, axis=-1)) < 0.2 * scores.mean()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 10, 50])
+def test_interval_covers_the_mean_of_ten_keys_at_two_hundred_batches(size):
+    params, x = (1.0, jnp.zeros(size).at[0].set(1.0), 1.0), jnp.zeros((100, size))
+    result = jr.clever_score(bowl, params, KEY, x, radius=1.0, num_batches=200, batch_size=128)
+    scores, ends = np.asarray(result.score).reshape(10, 10), np.asarray(result.interval)
+    mean, ends = scores.mean(axis=1, keepdims=True), ends.reshape(10, 10, 2)
+    inside = (ends[..., 0] <= mean) & (mean <= ends[..., 1])
+    assert inside.mean() > 0.95 - 4 * (0.95 * 0.05 / inside.size) ** 0.5
+    assert np.median(np.diff(ends, axis=-1)) < 0.3 * scores.mean()
 
 
 # ------------------------------------------------------------------------------------- targets
@@ -452,6 +469,61 @@ def test_traces_under_jit_and_vmap():
     assert {name: getattr(result, name).shape for name in shapes} == shapes
     mapped = jax.eval_shape(jax.vmap(score), jnp.stack([POINT, POINT]))
     assert mapped.per_class.shape == (2, 1, 4)
+
+
+def test_double_precision():
+    with jax.enable_x64(True):
+        key, x = jax.random.key(3), jnp.zeros((N, 2), jnp.float64)
+        params = (0.5, jnp.array([0.3, 0.0]), 1.0)  # the gradient is w - x
+        result = jr.clever_score(bowl, params, key, x, radius=1.0, **SMALL)
+        noise = jr.perturbations.uniform_ball(1.0, norm="l2")
+        draw = jax.vmap(lambda j: jr.perturb(noise, key, x, replicate=j))
+        length = np.linalg.norm(params[1][None, None] - draw(jnp.arange(G * B)), axis=-1)
+        fit = jr.fits.fit_reverse_weibull(result.maxima[:, 1])
+    maxima = length.reshape(G, B, N).max(axis=1).T
+    np.testing.assert_allclose(result.maxima[:, 1], maxima, rtol=1e-13)
+    np.testing.assert_allclose(result.score, 0.5 / np.asarray(fit.location), rtol=1e-13)
+    assert np.all(result.interval[:, 0] <= result.score)
+    assert np.all(result.score <= result.interval[:, 1])
+    for name, value in result._asdict().items():
+        for leaf in jax.tree.leaves(value):
+            assert leaf.dtype in (jnp.float64, jnp.int32), name
+
+
+def loops(jaxpr, inside=False):
+    """Layouts of the convolutions in the bodies of loops, however deep."""
+    found = []
+    for eqn in jaxpr.eqns:
+        if inside and eqn.primitive.name == "conv_general_dilated":
+            found.append(tuple(map(tuple, eqn.params["dimension_numbers"])))
+        within = inside or eqn.primitive.name in ("scan", "while")
+        for value in eqn.params.values():
+            for part in value if isinstance(value, (tuple, list)) else (value,):
+                part = getattr(part, "jaxpr", part)
+                if hasattr(part, "eqns"):
+                    found += loops(part, within)
+    return found
+
+
+@pytest.mark.parametrize("race", [False, True])
+def test_convolutions_suit_loops_on_the_cpu(race):
+    def convolve(kernels, x):  # NCHW, which is slow inside loops
+        for kernel in kernels:
+            x = jax.nn.relu(jax.lax.conv(x, kernel, (1, 1), "SAME"))
+        return x.mean(axis=(2, 3))
+
+    kernels, x = [jnp.ones((3, 2, 3, 3)), jnp.ones((4, 3, 3, 3))], jnp.zeros((2, 2, 6, 6))
+    request = _sampling.check(
+        convolve, kernels, KEY, x, radius=1.0, norm="l2", targets="all", bounds=None, mesh=None
+    )
+    run = functools.partial(
+        _sampling.sample, _sampling.GradientNorm(convolve, "l2"), convolve, kernels,
+        num_batches=30, batch_size=4, chunk_size=None, progress=False, race=race,
+    )  # fmt: skip
+    found = loops(jax.make_jaxpr(lambda key: run(key, request))(KEY).jaxpr)
+    assert len(found) >= 4  # forward, and back to the inputs, in both layers
+    image = (0, 3, 1, 2)
+    assert set(found) == {(image, (3, 2, 0, 1), image)}
 
 
 BAD = [

@@ -58,14 +58,18 @@ def estimate(
         radius: Scalar or ``[n]``.
         found: Over all batches, ``[n, T]``: ``crossing``; maybe ``slope``, and ``zero_share``.
         labels: True classes, or None.
-        confidence: Of the interval.
+        confidence: Of the interval, which holds the ends that the maxima allow, and those that
+            other runs would find.
         score_fn: From the margin and the upper end of what was sampled to the score.
     """
     # Values that are not finite are kept from the fit, whose INVALID would not tell them apart
     # from too few maxima.
     fit = fits.fit_reverse_weibull(maxima)
+    confidence = jnp.asarray(confidence, float)
     ends = fits.location_interval(maxima, confidence=confidence)
-    return _estimate(fit, ends, maxima, at, logits, clean, radius, found, labels, score_fn=score_fn)
+    return _estimate(
+        fit, ends, maxima, at, logits, clean, radius, found, labels, confidence, score_fn=score_fn
+    )
 
 
 @functools.partial(jax.jit, static_argnames="score_fn")
@@ -79,12 +83,15 @@ def _estimate(
     radius: Array,
     found: dict[str, Array],
     labels: Array | None,
+    confidence: Array,
     *,
     score_fn: ScoreFn,
 ) -> Estimate:
-    largest = maxima.max(axis=-1)
-    no_fit = jnp.isnan(fit.location) & jnp.isfinite(maxima).all(axis=-1)
+    dropped = ~at.live & ~at.masked
+    largest = jnp.where(dropped, jnp.nanmax(maxima, axis=-1), maxima.max(axis=-1))
+    no_fit = jnp.isnan(fit.location) & (jnp.isfinite(maxima).all(axis=-1) | dropped)
     end = jnp.where(no_fit, largest, fit.location)
+    ends = ends.at[..., 0].min(_end_of_other_runs(fit, ends[..., 0], maxima.shape[-1], confidence))
     # Without a fit the end may be anything from the largest maximum on.
     unknown = jnp.stack([largest, jnp.full_like(largest, jnp.inf)], axis=-1)
     ends = jnp.where(no_fit[..., None], unknown, ends)
@@ -96,7 +103,7 @@ def _estimate(
         return jnp.minimum(score, radius.astype(score.dtype))
 
     slope = found.get("slope", jnp.zeros_like(end))
-    steeper = slope > (1 + 1e-3) * end
+    steeper = (slope > (1 + 1e-3) * end) & ~dropped
     all_zero = (largest == 0) & (at.margin > 0)
     undefined = at.masked | (all_zero & steeper)
     score = jnp.where(undefined, jnp.nan, capped(end))
@@ -116,14 +123,15 @@ def _estimate(
         CleverStatus.ZERO_GRADIENTS: zero,
         CleverStatus.STEEPER: steeper & (at.margin > 0),
         CleverStatus.REFUTED: found["crossing"] < score,
-        CleverStatus.TIES: ~constant & (distinct < num_maxima / 2),
+        CleverStatus.TIES: ~constant & ~dropped & (distinct < num_maxima / 2),
         CleverStatus.POOR_FIT: fit.ks_pvalue < _SIGNIFICANCE,
         CleverStatus.CONSTANT: constant,
         CleverStatus.DIVERGED: fit.status == ReverseWeibullStatus.DIVERGED,
-        CleverStatus.NO_FIT: no_fit,
+        CleverStatus.NO_FIT: no_fit & ~dropped,
         CleverStatus.PROBABILITIES: jnp.broadcast_to(_on_simplex(logits), score.shape),
         CleverStatus.MISCLASSIFIED: jnp.broadcast_to(misclassified[:, None], score.shape),
         CleverStatus.TIED_CLASSES: at.margin <= 0,
+        CleverStatus.DROPPED: dropped,
     }
     invalid = jnp.isnan(capped(end))
     bits = [jnp.where(true, int(flag), 0) for flag, true in verdicts.items()]
@@ -131,6 +139,19 @@ def _estimate(
     status = jnp.where(invalid, status | int(CleverStatus.INVALID), status)
     status = jnp.where(at.masked, int(CleverStatus.MASKED), status)
     return Estimate(score, interval, end, maxima, fit, status.astype(jnp.int32))
+
+
+def _end_of_other_runs(
+    fit: ReverseWeibullFit, otherwise: Array, num_maxima: int, confidence: Array
+) -> Array:
+    """What the largest maximum of another run exceeds with this probability, by the fit.
+
+    The end is no smaller than the largest maximum seen, but its estimate, from other draws, often
+    is, and its mean as well: at shapes near 1 the estimate is hardly more than that maximum.
+    """
+    share = -jnp.log1p(-confidence.astype(fit.scale.dtype)) / num_maxima
+    below = fit.location - fit.scale * share ** (1 / fit.shape)
+    return jnp.where(jnp.isnan(below), otherwise, jnp.maximum(below, 0))
 
 
 def _on_simplex(outputs: Array) -> Array:
@@ -141,7 +162,7 @@ def _on_simplex(outputs: Array) -> Array:
 
 def smallest_interval(estimate: Estimate, at: Margins) -> Array:
     """The interval ``[n, 2]`` of the smallest score: the smallest of both ends."""
-    ends = jnp.where(at.masked[..., None], jnp.inf, estimate.interval).min(axis=1)
+    ends = jnp.where(at.live[..., None], estimate.interval, jnp.inf).min(axis=1)
     return jnp.where(at.masked.all(axis=-1)[:, None], jnp.nan, ends)
 
 

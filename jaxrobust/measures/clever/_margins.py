@@ -22,6 +22,8 @@ class Margins(NamedTuple):
         margin: ``[n, T]``, at the clean input.
         masked: ``[n, T]`` bool, targets ruled out by a logit of ``-inf``.
         size: ``[n, T]``, the larger magnitude of the two logits: what rounding is relative to.
+        live: ``[n, T]`` bool, targets that may still be the nearest; of others no gradient is
+            taken.
     """
 
     label: Array
@@ -29,6 +31,7 @@ class Margins(NamedTuple):
     margin: Array
     masked: Array
     size: Array
+    live: Array
 
 
 def differences(logits: Array, label: Array, targets: Array) -> tuple[Array, Array]:
@@ -67,21 +70,24 @@ def choose(key: Array, logits: Array, which: str | Array) -> Margins:
     targets = targets.astype(jnp.int32)
     margin, size = differences(logits, label, targets)
     masked = jnp.take_along_axis(logits, targets, axis=-1) == -jnp.inf
-    return Margins(label.astype(jnp.int32), targets, margin, masked, size)
+    return Margins(label.astype(jnp.int32), targets, margin, masked, size, ~masked)
 
 
 def _random_class(key: Array, possible: Array) -> Array:
     return jax.random.categorical(key, jnp.where(possible, 0.0, -jnp.inf))
 
 
-def smallest(score: Array, at: Margins) -> tuple[Array, Array]:
+def smallest(score: Array, at: Margins, uncapped: Array | None = None) -> tuple[Array, Array]:
     """The smallest of the scores ``[n, T]`` and its target; NaN and -1 where all are masked.
 
-    Masked targets are left out; any other score that is NaN makes the smallest one NaN.
+    Masked targets are left out; any other score that is NaN makes the smallest one NaN. Of equal
+    scores, as at the radius, the one with the smallest uncapped score is taken.
     """
     score = jnp.where(at.masked, jnp.inf, score)
-    which = jnp.argmin(score, axis=-1)[:, None]
-    least = jnp.take_along_axis(score, which, axis=-1)[:, 0]
+    least = jnp.min(score, axis=-1)  # NaN where one is
+    first = (score == least[:, None]) | (jnp.isnan(score) & jnp.isnan(least)[:, None])
+    rank = jnp.zeros_like(score) if uncapped is None else jnp.nan_to_num(uncapped)
+    which = jnp.argmin(jnp.where(first, rank, jnp.inf), axis=-1)[:, None]
     target = jnp.take_along_axis(at.targets, which, axis=-1)[:, 0]
     none = at.masked.all(axis=-1)
     return jnp.where(none, jnp.nan, least), jnp.where(none, -1, target)

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from jaxrobust import _checks, models, montecarlo
 from jaxrobust._keys import threefry
-from jaxrobust.measures.clever import _margins
+from jaxrobust.measures.clever import _margins, _race
 from jaxrobust.measures.clever._margins import Margins
 from jaxrobust.perturbations import clipped, uniform_ball
 from jaxrobust.perturbations.base import Perturbation
@@ -40,7 +40,7 @@ class Probe:
 
 @dataclasses.dataclass(frozen=True)
 class GradientNorm(Probe):
-    """Dual norms of the gradients of all margins, from one forward pass.
+    """Dual norms of the gradients of all margins that are live, from one forward pass.
 
     ``norm`` is that of the gradient. ``slope`` is how fast each margin changed on the way from x,
     less the rounding of its terms; ``crossing`` the length of the way where the margin is lost.
@@ -60,7 +60,7 @@ class GradientNorm(Probe):
         change, distance = _travelled(logits, x_hat, x, at, self.norm)
         return {
             "norm": norms,
-            "zeros": ((norms == 0) & ~at.masked).astype(jnp.int32),
+            "zeros": ((norms == 0) & at.live).astype(jnp.int32),
             "slope": jnp.where(distance > 0, change / jnp.where(distance > 0, distance, 1), 0),
             "crossing": _crossing(logits, distance, at),
         }
@@ -149,18 +149,22 @@ class Pair(Perturbation):
 def _gradient_norms(
     apply_fn: models.ApplyFn, params: Any, x: Array, at: Margins, norm: str
 ) -> tuple[Array, Array]:
-    """Logits ``[B, K]`` and norms of the gradients of all margins ``[B, T]``; 0 where masked."""
+    """Logits ``[B, K]`` and norms of the gradients of margins ``[B, T]``; 0 where not live."""
     logits, pull_back = jax.vjp(lambda v: apply_fn(params, v), x)
     unit = functools.partial(jax.nn.one_hot, num_classes=logits.shape[-1], dtype=logits.dtype)
     own = unit(at.label)
 
-    def gradient_norm(target: Array) -> Array:
-        (gradient,) = pull_back(own - unit(target))
-        return _lengths(gradient, norm)
+    def add(t: Array, norms: Array) -> Array:
+        (gradient,) = pull_back(own - unit(at.targets[:, t]))
+        return norms.at[t].set(_lengths(gradient, norm))
 
-    # One class after the other: the gradients of all of them need not be kept.
-    norms = jax.lax.map(gradient_norm, at.targets.T).T
-    return logits, jnp.where(at.masked, 0, norms)
+    # One class after the other: the gradients of all of them need not be kept, and those after the
+    # last one that is live cost nothing.
+    places = jnp.arange(1, at.targets.shape[-1] + 1)
+    count = jnp.max(jnp.where(at.live, places[None], 0))
+    norms = jnp.zeros(at.targets.T.shape, jnp.promote_types(x.dtype, jnp.float32))
+    norms = jax.lax.fori_loop(0, count, add, norms).T
+    return logits, jnp.where(at.live, norms, 0)
 
 
 @functools.partial(jax.jit, static_argnames=("apply_fn", "norm", "chunk_size"))
@@ -302,7 +306,8 @@ class Sample(NamedTuple):
 
     at: Margins
     logits: Array  # [n, K]
-    found: dict[str, Array]  # [G, n, T] each
+    found: dict[str, Array]  # [G, n, T] each; after a race all but the norm [1, n, T]
+    batches: Array  # [n, T], in how many batches each class was
 
 
 def sample(
@@ -316,6 +321,7 @@ def sample(
     batch_size: int,
     chunk_size: int | None,
     progress: bool,
+    race: bool = False,
 ) -> Sample:
     """Runs the probe on fresh draws for every batch."""
     text = isinstance(request.targets, str)
@@ -334,13 +340,14 @@ def sample(
             batch_size=batch_size,
             chunk_size=chunk_size,
             mesh=request.mesh,
+            race=race,
         )
 
 
 @functools.partial(
     jax.jit,
     static_argnames=(
-        "which", "probe", "apply_fn", "num_batches", "batch_size", "chunk_size", "mesh",
+        "which", "probe", "apply_fn", "num_batches", "batch_size", "chunk_size", "mesh", "race",
     ),
 )  # fmt: skip
 def _sample(
@@ -358,6 +365,7 @@ def _sample(
     batch_size: int,
     chunk_size: int | None,
     mesh: Mesh | None,
+    race: bool,
 ) -> Sample:
     key = threefry(key)
     logits = montecarlo.map_examples(apply_fn, params, x, chunk_size=chunk_size, mesh=mesh)
@@ -366,19 +374,34 @@ def _sample(
     around, points = x, perturbation
     if isinstance(probe, PairSlope):
         around, points = jnp.stack([x, x], axis=1), Pair(perturbation)
-    found = montecarlo.reduce_draws(
+    draws = functools.partial(
+        montecarlo.reduce_draws,
         probe,
         single(points),
         params,
         key,
         around,
-        (x, at),
-        num_replicates=num_batches * batch_size,
-        num_groups=num_batches,
         over="replicates",
         combine=probe.combine,
         chunk_size=chunk_size,
         mesh=mesh,
-        bar=bar,
     )
-    return Sample(at, logits, jax.tree.map(lambda a: a[0], found))
+
+    def run(first: Array | int, batches: int, at: Margins) -> dict[str, Array]:
+        def draw(noise: Perturbation, key: Array, j: Array, i: Array, x: Array) -> Array:
+            return montecarlo.keyed_draw(noise, key, j + first * batch_size, i, x)
+
+        found = draws(
+            (x, at),
+            num_replicates=batches * batch_size,
+            num_groups=batches,
+            draw_fn=draw,
+            bar=bar,
+        )
+        return jax.tree.map(lambda a: a[0], found)
+
+    if race and _race.worth_it(num_batches, at):
+        found, live, batches = _race.race(run, at, num_batches)
+        return Sample(at._replace(live=live), logits, found, batches)
+    everywhere = jnp.full(at.margin.shape, num_batches)
+    return Sample(at, logits, run(0, num_batches, at), everywhere)

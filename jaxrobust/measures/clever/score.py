@@ -24,16 +24,20 @@ class CleverScore(NamedTuple):
 
     Attributes:
         score: ``[n]``; the smallest score of the targets. NaN where one of them has none.
-        target: ``[n]`` int; the class it belongs to (-1 where every class is masked).
+        target: ``[n]`` int; the class it belongs to (-1 where every class is masked); where several
+            scores are the radius, the one of the smallest ``margin / lipschitz``.
         per_class: ``[n, K]``; ``min(margin / lipschitz, radius)``.
         lipschitz: ``[n, K]``; the estimated maximum of the gradient's dual norm in the ball.
-        maxima: ``[n, K, num_batches]``; the largest dual norm in each batch.
+        maxima: ``[n, K, num_batches]``; the largest dual norm in each batch; NaN in the batches
+            after a class was dropped from the race.
         fit: the reverse Weibull distribution of the maxima, fields ``[n, K]``.
         ks_statistic: ``[n, K]``; Kolmogorov-Smirnov distance of the maxima from the fit.
         ks_pvalue: ``[n, K]``; its p-value for parameters known beforehand, as in the paper. They
             are not: ``fits.ks_pvalue_bootstrap(key, maxima)`` allows for that.
         status: ``[n, K]`` int; bits of :class:`CleverStatus`.
-        interval: ``[n, 2]``; interval of the score, from that of ``lipschitz``.
+        interval: ``[n, 2]``; interval of the score: what the maxima allow (profile likelihood of
+            their upper end), and where the scores of other keys lie. Its lower end is 0 where they
+            do not tell their upper end from infinity, as is common in high dimension.
         per_class_interval: ``[n, K, 2]``.
         label: ``[n]`` int; the predicted class, for which the score holds.
         margin: ``[n, K]``; logit of the label less that of the class, at the clean input.
@@ -79,6 +83,7 @@ def clever_score(
     chunk_size: int | None = None,
     mesh: Mesh | None = None,
     progress: bool = False,
+    race: bool = True,
 ) -> CleverScore:
     """CLEVER: an attack-independent estimate of the distance to the nearest other class.
 
@@ -113,7 +118,12 @@ def clever_score(
         chunk_size: inputs for one call of the model; bounds the memory. None picks one.
         mesh: devices to share the work, with the axes "replicates" (splits every batch) and/or
             "examples".
-        progress: show a progress bar (needs tqdm).
+        progress: show a progress bar (needs tqdm); in a race, one for each round.
+        race: with all targets and 30 batches or more, drop classes that cannot be the nearest: of
+            them no more gradients are taken, which saves most where one call of the model holds one
+            example. The others get the draws and the numbers of the full run, and so does the
+            smallest score in more than 99 of 100 cases. Dropped classes are marked ``DROPPED``.
+            False scores every class in full.
 
     Returns:
         A :class:`CleverScore`.
@@ -149,8 +159,9 @@ def clever_score(
     drawn = _sampling.sample(
         _sampling.GradientNorm(apply_fn, norm), apply_fn, params, key, request,
         num_batches=num_batches, batch_size=batch_size, chunk_size=chunk_size, progress=progress,
+        race=race and isinstance(targets, str) and targets == "all",
     )  # fmt: skip
-    maxima, found = _gather(drawn.found, num_batches * batch_size)
+    maxima, found = _gather(drawn.found, drawn.batches * batch_size)
     estimated = _estimate.estimate(
         maxima,
         drawn.at,
@@ -171,13 +182,13 @@ def _first_order(margin: Array, lipschitz: Array, clean: Array) -> Array:
     return jnp.where(lipschitz > 0, margin / jnp.where(lipschitz > 0, lipschitz, 1), jnp.inf)
 
 
-@functools.partial(jax.jit, static_argnames="num_points")
-def _gather(found: dict[str, Array], num_points: int) -> tuple[Array, dict[str, Array]]:
+@jax.jit
+def _gather(found: dict[str, Array], num_points: Array) -> tuple[Array, dict[str, Array]]:
     """Maxima ``[n, T, G]`` of the batches, and the rest over all of them."""
     return jnp.moveaxis(found["norm"], 0, -1), {
         "slope": found["slope"].max(axis=0),
         "crossing": found["crossing"].min(axis=0),
-        "zero_share": found["zeros"].sum(axis=0) / num_points,
+        "zero_share": found["zeros"].sum(axis=0) / jnp.maximum(num_points, 1),
     }
 
 
@@ -190,7 +201,8 @@ def _result(
     *,
     num_classes: int,
 ) -> CleverScore:
-    score, target = _margins.smallest(estimated.score, at)
+    uncapped = _first_order(at.margin, estimated.end, at.margin)
+    score, target = _margins.smallest(estimated.score, at, uncapped)
     every = _estimate.over_classes(estimated, at, num_classes)
 
     def put(values: Array) -> Array:

@@ -34,6 +34,9 @@ class CleverStatus(enum.IntFlag):
             out of the smallest.
         INVALID: A logit or a gradient is NaN or infinite; the score is NaN.
         NOT_SCORED: The class was not a target; its entries are NaN.
+        DROPPED: The class left the race of an untargeted score, as it could not be the nearest:
+            its score is that of the largest gradient seen until then, and too large rather than
+            too small. No fit was made; the maxima of the batches after that are NaN.
     """
 
     OK = 0
@@ -52,3 +55,4 @@ class CleverStatus(enum.IntFlag):
     MASKED = 4096
     INVALID = 8192
     NOT_SCORED = 16384
+    DROPPED = 32768
