@@ -29,6 +29,7 @@ from jaxrobust import zoo
 
 RADIUS = {"l2": 5.0, "linf": 0.3}
 TARGETS = ("least", "random", "top2", "all")
+NETWORKS = ("mlp", "cnn", "distilled", "bounded")
 EPS = {"l2": np.geomspace(0.1, 10, 13), "linf": np.geomspace(0.01, 0.6, 13)}
 
 
@@ -69,27 +70,27 @@ def train(key, network, x, targets, temperature, steps):
     optimizer = optax.adam(optax.cosine_decay_schedule(1e-3, steps))
     params = network.init(start, x[:1])
 
-    def loss(params, chosen):
-        logits = network.apply(params, x[chosen]) / temperature
-        return optax.softmax_cross_entropy(logits, targets[chosen]).mean()
+    def loss(params, x, targets):
+        logits = network.apply(params, x) / temperature
+        return optax.softmax_cross_entropy(logits, targets).mean()
 
-    def step(state, key):
-        params, memory = state
-        gradient = jax.grad(loss)(params, jax.random.randint(key, (128,), 0, len(x)))
+    @jax.jit
+    def step(params, memory, x, targets, key):
+        chosen = jax.random.randint(key, (128,), 0, len(x))
+        gradient = jax.grad(loss)(params, x[chosen], targets[chosen])
         change, memory = optimizer.update(gradient, memory)
-        return (optax.apply_updates(params, change), memory), None
+        return optax.apply_updates(params, change), memory
 
-    run = jax.jit(lambda s, keys: jax.lax.scan(step, s, keys)[0][0])
-    return run((params, optimizer.init(params)), jax.random.split(draw, steps))
+    memory = optimizer.init(params)
+    for key in jax.random.split(draw, steps):  # no scan, where convolutions are slow on a CPU
+        params, memory = step(params, memory, x, targets, key)
+    return params
 
 
-def build(name, key, data, width, steps):
+def build(name, key, data, width, channels, steps):
     """A network's ``apply_fn, params``."""
     x, targets = jnp.asarray(data.x_train), jax.nn.one_hot(data.y_train, 10)
-    if name == "cnn":
-        network = CNN((32, 64, 200) if width >= 1024 else (8, 16, 32))
-    else:
-        network = MLP(width, bounded=name == "bounded")
+    network = CNN(channels) if name == "cnn" else MLP(width, bounded=name == "bounded")
     if name == "distilled":
         teacher_key, key = jax.random.split(key)
         teacher = train(teacher_key, network, x, targets, 100.0, steps)
@@ -121,22 +122,34 @@ def mean(values):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--full", action="store_true")
-    parser.add_argument("--networks", nargs="+", default=["mlp", "distilled", "bounded"])
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
     parser.add_argument("--norms", nargs="+", default=["l2", "linf"])
     parser.add_argument("--targets", nargs="+", default=list(TARGETS))
     parser.add_argument("--images", type=int)
     parser.add_argument("--batches", type=int)
     parser.add_argument("--size", type=int)
+    parser.add_argument("--width", type=int, help="units of the MLPs, 1024 in the paper")
+    parser.add_argument("--channels", type=int, nargs=3, metavar="C", help="of the CNN: 32 64 200")
+    parser.add_argument("--steps", type=int, help="of training")
+    parser.add_argument("--cw-steps", type=int)
     args = parser.parse_args()
     images = args.images or (20 if args.full else 6)
     batches = args.batches or (500 if args.full else 50)
     size = args.size or (1024 if args.full else 64)
-    width, steps, cw_steps = (1024, 5000, 200) if args.full else (64, 600, 50)
+    width = args.width or (1024 if args.full else 64)
+    channels = tuple(args.channels or ((32, 64, 200) if args.full else (8, 16, 32)))
+    steps = args.steps or (5000 if args.full else 600)
+    cw_steps = args.cw_steps or (200 if args.full else 50)
 
     data = zoo.datasets.load("mnist")
-    print(f"{images} images, N_b = {batches}, N_s = {size}, width {width}, {jax.devices()}")
-    for number, name in enumerate(args.networks):
-        apply_fn, params = build(name, jax.random.key(number), data, width, steps)
+    print(
+        f"{images} images, N_b = {batches}, N_s = {size}, width {width}, channels {channels},"
+        f" {steps} steps of training, {cw_steps} of Carlini-Wagner; {jax.devices()}"
+    )
+    for name in args.networks:
+        apply_fn, params = build(
+            name, jax.random.key(NETWORKS.index(name)), data, width, channels, steps
+        )
         model = (apply_fn, params)
         logits = jax.jit(apply_fn)(params, jnp.asarray(data.x_test))
         right = np.flatnonzero(np.asarray(logits).argmax(1) == data.y_test)

@@ -95,13 +95,16 @@ def test_quadratic_margin_is_exact():
     np.testing.assert_allclose(result.lipschitz[:, 1], 1.0, atol=2e-3)
     np.testing.assert_allclose(result.score, jr.exact.quadratic_clever(0.5, 0, 1, 1), rtol=2e-3)
     assert np.all((result.interval[:, 0] <= result.score) & (result.score <= result.interval[:, 1]))
+    # With the slope 5 at the clean input and the curvature 4 the gradient reaches 9.
+    bent = clever(bowl, (2.0, jnp.array([3.0, 4.0]), 4.0), batch_size=1000)
+    np.testing.assert_allclose(bent.score, 2 / 9, rtol=0.02)
     capped = clever(bowl, (0.5, jnp.zeros(2), 1.0), radius=0.2, batch_size=1000)
     assert np.all(capped.score == np.float32(0.2))
     assert flags(capped) & Status.CENSORED
 
 
 def test_score_is_the_margin_over_the_location_of_the_fit():
-    result = clever(network, NETWORK, POINT, radius=0.8)
+    result = clever(network, NETWORK, POINT, radius=0.8, bounds=(-0.5, 0.6))
     others = [j for j in range(4) if j != int(result.label[0])]
     fit = jr.fits.fit_reverse_weibull(result.maxima[0, jnp.array(others)])
     np.testing.assert_allclose(result.lipschitz[0, jnp.array(others)], fit.location, rtol=1e-6)
@@ -249,7 +252,7 @@ def test_interval_covers_the_mean_of_ten_keys_at_two_hundred_batches(size):
 
 @pytest.mark.parametrize(
     "targets",
-    ["top2", "given", *(pytest.param(t, marks=pytest.mark.slow) for t in ("least", "random"))],
+    ["given", *(pytest.param(t, marks=pytest.mark.slow) for t in ("top2", "least", "random"))],
 )
 def test_targets_are_those_asked_for(targets):
     everything = clever(network, NETWORK, POINT)
@@ -471,20 +474,24 @@ def test_traces_under_jit_and_vmap():
     assert mapped.per_class.shape == (2, 1, 4)
 
 
-def test_double_precision():
+@pytest.mark.parametrize("num_batches", [2, pytest.param(G, marks=pytest.mark.slow)])
+def test_double_precision(num_batches):
     with jax.enable_x64(True):
         key, x = jax.random.key(3), jnp.zeros((N, 2), jnp.float64)
         params = (0.5, jnp.array([0.3, 0.0]), 1.0)  # the gradient is w - x
-        result = jr.clever_score(bowl, params, key, x, radius=1.0, **SMALL)
+        result = jr.clever_score(
+            bowl, params, key, x, radius=1.0, num_batches=num_batches, batch_size=B
+        )
         noise = jr.perturbations.uniform_ball(1.0, norm="l2")
         draw = jax.vmap(lambda j: jr.perturb(noise, key, x, replicate=j))
-        length = np.linalg.norm(params[1][None, None] - draw(jnp.arange(G * B)), axis=-1)
-        fit = jr.fits.fit_reverse_weibull(result.maxima[:, 1])
-    maxima = length.reshape(G, B, N).max(axis=1).T
+        points = np.asarray(draw(jnp.arange(num_batches * B)))
+    maxima = np.linalg.norm(points - np.array([0.3, 0.0]), axis=-1).reshape(-1, B, N).max(axis=1).T
     np.testing.assert_allclose(result.maxima[:, 1], maxima, rtol=1e-13)
-    np.testing.assert_allclose(result.score, 0.5 / np.asarray(fit.location), rtol=1e-13)
-    assert np.all(result.interval[:, 0] <= result.score)
-    assert np.all(result.score <= result.interval[:, 1])
+    end = maxima.max(axis=1)  # of two maxima there is no fit
+    if num_batches > 2:
+        with jax.enable_x64(True):
+            end = jr.fits.fit_reverse_weibull(maxima).location
+    np.testing.assert_allclose(result.score, 0.5 / np.asarray(end), rtol=1e-12)
     for name, value in result._asdict().items():
         for leaf in jax.tree.leaves(value):
             assert leaf.dtype in (jnp.float64, jnp.int32), name

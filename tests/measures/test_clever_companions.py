@@ -39,10 +39,6 @@ def test_second_order_is_exact_for_a_quadratic_margin():
     np.testing.assert_allclose(result.curvature[:, 1], 4.0, rtol=1e-5)
     np.testing.assert_allclose(result.gradient_norm[:, 1], 5.0, rtol=1e-6)
     np.testing.assert_allclose(result.interval[:, 0], result.score, rtol=1e-5)
-    first = jr.clever_score(
-        bowl, BENT, KEY, ZERO, radius=1.0, num_batches=20, batch_size=1000
-    )  # the gradient reaches 5 + 4
-    np.testing.assert_allclose(first.score, 2 / 9, rtol=0.02)
 
 
 @pytest.mark.parametrize(
