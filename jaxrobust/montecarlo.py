@@ -19,11 +19,12 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import Mesh, PartitionSpec
 
 from jaxrobust import _checks
 from jaxrobust._convolutions import loop_friendly
-from jaxrobust._keys import threefry
+from jaxrobust._keys import as_it_is, fold_pair, threefry
 from jaxrobust.perturbations.base import Perturbation, split_leaves, transform_batch
 from jaxrobust.perturbations.sweep import Sweep
 
@@ -39,6 +40,8 @@ AXES: tuple[Axis, Axis] = ("replicates", "examples")
 _CHUNK_NUMBERS = 2**20
 _CHUNK_EXAMPLES = {"cpu": 2**10}
 _CHUNK_EXAMPLES_ELSEWHERE = 2**15
+# So few numbers for one draw do not fill the vector units of a CPU well.
+_FEW_FEATURES = 64
 
 _COMBINE: dict[str, tuple[Any, Callable, Callable]] = {
     "sum": (0, jnp.sum, jnp.add),
@@ -147,8 +150,7 @@ def predict(
 
 def keyed_draw(perturbation: Perturbation, key: Array, j: Array, i: Array, x: Array) -> Array:
     """The noise of replicate j of example i (of the shape of ``x``): plain Monte Carlo."""
-    key = jax.random.fold_in(jax.random.fold_in(key, j), i)
-    return perturbation.draw(key, x.shape, x.dtype)
+    return perturbation.draw(fold_pair(key, j, i), x.shape, x.dtype)
 
 
 def reduce_draws(
@@ -342,6 +344,7 @@ class _Job:
         replicates = group * grid.total["replicates"] + index["replicates"]
         draw_row = jax.vmap(draw, (None, 0, 0))
         noise = jax.vmap(draw_row, (0, None, None))(replicates, index["examples"], x_tile)
+        noise = as_it_is(_feature_by_feature(noise))
 
         def at_point(varying: tuple[Array, ...]) -> Any:
             perturbation = _take_own(sweep.at(varying), x.ndim - 1, take)
@@ -369,6 +372,27 @@ class _Job:
         valid = valid.reshape(*valid.shape, *(1,) * (scores.ndim - 2))
         scores = jnp.where(valid, scores, jnp.asarray(_identity(how, scores.dtype), scores.dtype))
         return reduce_axis(scores, axis=1 if self.grid.over == "examples" else 0)
+
+
+def _feature_by_feature(noise: Array) -> Array:
+    """``noise [r, e, ...]`` as it is, made in an order that suits a CPU.
+
+    Draws are vectorised along their last axis, and compilers keep to it: for a few features most
+    lanes would idle. So they are made with the features first, and turned around once.
+    """
+    num_features = math.prod(noise.shape[2:])
+    if (
+        jax.default_backend() != "cpu"
+        or num_features > _FEW_FEATURES
+        or jnp.issubdtype(noise.dtype, jax.dtypes.prng_key)
+    ):
+        return noise
+
+    def row_major(a: Array) -> Array:
+        return with_layout_constraint(a, Layout(major_to_minor=tuple(range(a.ndim))))
+
+    features_first = row_major(noise.reshape(*noise.shape[:2], num_features).transpose(2, 0, 1))
+    return row_major(features_first.transpose(1, 2, 0)).reshape(noise.shape)
 
 
 def _take_own(perturbation: Perturbation, event_ndim: int, take: Callable) -> Perturbation:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrobust import _checks
-from jaxrobust._keys import threefry
+from jaxrobust._keys import as_it_is, threefry
 
 Array = jax.Array
 Shape = tuple[int, ...]
@@ -146,7 +146,7 @@ def _perturb(perturbation: Perturbation, key: Array, x: Array, replicate: Array)
     key = jax.random.fold_in(threefry(key), replicate)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(x.shape[0]))
     noise = jax.vmap(lambda k: perturbation.draw(k, x.shape[1:], x.dtype))(keys)
-    return transform_batch(perturbation, noise, x)
+    return transform_batch(perturbation, as_it_is(noise), x)
 
 
 def split_leaves(perturbation: Perturbation, event_ndim: int) -> tuple[list, Callable]:

@@ -13,6 +13,7 @@ import numpy as np
 from jax.scipy.special import ndtr
 
 from jaxrobust import _checks
+from jaxrobust._keys import standard
 from jaxrobust.perturbations.base import Perturbation, Shape, check_perturbation
 from jaxrobust.perturbations.cells import (
     as_mask,
@@ -288,7 +289,7 @@ class FromSampler(Perturbation):
         return key
 
     def transform(self, z: Array, x: Array) -> Array:  # noqa: D102
-        x_hat = self.fn(z, x)
+        x_hat = self.fn(standard(z), x)
         if getattr(x_hat, "shape", None) != x.shape or x_hat.dtype != x.dtype:
             raise ValueError(
                 "fn (the sampler) must return one perturbed example of shape"
