@@ -21,7 +21,7 @@ import numpy as np
 import jaxrobust as jr
 from jaxrobust.zoo.resnet import cifar10_logits
 
-CHUNK = 1000
+CHUNK, SWEEP_CHUNK = 8000, 1000  # about what is taken by default for each
 traces = 0
 
 
@@ -114,7 +114,7 @@ def main() -> None:
                 mlp, params, key, x, perturbation=noise, num_samples=2000, **chunk
             ).flips
         ),
-        bare(mlp, params, (CHUNK, 16), 200),
+        bare(mlp, params, (CHUNK, 16), 200_000 // CHUNK),
         rounds,
     )
     compare(
@@ -123,16 +123,16 @@ def main() -> None:
             mlp, params, key, x, labels, perturbation=noise, loss="brier", num_replicates=2000,
             **chunk,
         ).theta,
-        bare(mlp, params, (CHUNK, 16), 200),
+        bare(mlp, params, (CHUNK, 16), 200_000 // CHUNK),
         rounds,
     )  # fmt: skip
     compare(
         "MLP, theta sweep, 21 x 200",
         lambda: jr.robustness_curve(
             mlp, params, key, x, labels, perturbation=jr.perturbations.gaussian, loss="brier",
-            scales=jnp.linspace(0, 1, 21), num_replicates=200, **chunk,
+            scales=jnp.linspace(0, 1, 21), num_replicates=200, chunk_size=SWEEP_CHUNK,
         ).theta,
-        bare(mlp, params, (CHUNK, 16), 21 * 20),
+        bare(mlp, params, (SWEEP_CHUNK, 16), 21 * 20),
         rounds,
     )  # fmt: skip
     if args.resnet:
@@ -145,6 +145,16 @@ def main() -> None:
                 num_samples=8, chunk_size=size,
             ).flips,
             bare(cifar10_logits, big, (size, 32, 32, 3), 8),
+            rounds,
+        )  # fmt: skip
+        attacked = images[:16] + 0.03
+        compare(
+            "ResNet-32, directional sweep, 16 x 8 x 11 kappas",
+            lambda: jr.directional_risk(
+                cifar10_logits, big, key, images[:16], classes[:16], attacked, norm="linf",
+                kappas=jnp.geomspace(0.1, 100, 10), num_samples=8, chunk_size=size,
+            ).risk,
+            bare(cifar10_logits, big, (size, 32, 32, 3), 45),  # and the clean and attacked inputs
             rounds,
         )  # fmt: skip
         compare(

@@ -4,7 +4,7 @@
 
 The peers' Python needs torch, and for some pieces torchattacks, foolbox and
 adversarial-robustness-toolbox; without one, the pieces that need it are left out, and so are those
-that need the data folder of JAXROBUST_DATA where there is none. Takes about ten minutes.
+that need the data folder of JAXROBUST_DATA where there is none. Takes about a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ HERE = pathlib.Path(__file__).parent
 # Title, script, its arguments, whether it has peers, whether it needs data.
 PIECES = (
     ("Estimators over bare model calls", "overheads.py", ["--resnet"], False, False),
-    ("Theta and flips beside NumPy and PyTorch", "peers_loops.py", [], True, False),
+    ("Theta and flips beside NumPy and PyTorch", "peers_loops.py", ["--replicates", "1000"], True, False),
     ("Reverse Weibull fits beside SciPy", "peers_weibull.py", [], False, False),
     ("CLEVER beside ART", "peers_clever.py", [], True, False),
     ("PGD beside its bare gradients", "speed_attacks.py", ["--images", "0"], False, True),
+    (
+        "PGD beside torchattacks, foolbox and ART", "peers_attacks.py",
+        ["--only", "pgd20_linf_8,pgd20_gradients", "--images", "100", "--repeats", "3"], True, True,
+    ),
 )  # fmt: skip
 
 
