@@ -85,7 +85,7 @@ def estimate_cost(
         ...     lambda w, x: x @ w, jnp.ones((8, 2)), jnp.ones((10, 8)), model_inputs=1000
         ... )
         >>> cost.flops, cost.chunk_size  # each input takes 8 x 2 products and sums
-        (32000.0, 1024)
+        (32000.0, 8192)
     """
     model_inputs = _checks.count("model_inputs", model_inputs, minimum=0)
     gradients = _checks.count("gradients", gradients, minimum=0)

@@ -35,10 +35,13 @@ Combination = Literal["sum", "max", "min"]
 
 AXES: tuple[Axis, Axis] = ("replicates", "examples")
 
-# One chunk of inputs: about a million numbers, and on a CPU few enough examples that the
-# activations of a small network stay in its caches.
+# One chunk of inputs: about a million numbers. On a CPU so few examples that the activations of a
+# small network stay in its caches, or eight times as many where few numbers are drawn for one call
+# of the model each: its cores share such draws.
 _CHUNK_NUMBERS = 2**20
-_CHUNK_EXAMPLES = {"cpu": 2**10}
+_CHUNK_EXAMPLES_CPU = 2**10
+_CHUNK_EXAMPLES_CPU_DRAWS = 2**13
+_CHUNK_NUMBERS_CPU_DRAWS = 2**18
 _CHUNK_EXAMPLES_ELSEWHERE = 2**15
 # So few numbers for one draw do not fill the vector units of a CPU well.
 _FEW_FEATURES = 64
@@ -51,12 +54,23 @@ _COMBINE: dict[str, tuple[Any, Callable, Callable]] = {
 _COLLECTIVE = {"sum": jax.lax.psum, "max": jax.lax.pmax, "min": jax.lax.pmin}
 
 
-def chunk_examples(chunk_size: int | None, event_shape: tuple[int, ...]) -> int:
-    """The number of model inputs for one call of the model; ``None`` picks one from their size."""
+def chunk_examples(
+    chunk_size: int | None, event_shape: tuple[int, ...], num_points: int = 1
+) -> int:
+    """The number of model inputs for one call of the model; ``None`` picks one from their size.
+
+    ``num_points`` is how many calls share the draws of a chunk: the size of a sweep.
+    """
     if chunk_size is not None:
         return _checks.count("chunk_size", chunk_size)
-    most = _CHUNK_EXAMPLES.get(jax.default_backend(), _CHUNK_EXAMPLES_ELSEWHERE)
-    return max(1, min(most, _CHUNK_NUMBERS // max(1, math.prod(event_shape))))
+    num_features = max(1, math.prod(event_shape))
+    most = _CHUNK_EXAMPLES_ELSEWHERE
+    if jax.default_backend() == "cpu":
+        most = _CHUNK_EXAMPLES_CPU
+        if num_points == 1:
+            draws = _CHUNK_NUMBERS_CPU_DRAWS // num_features
+            most = min(max(most, draws), _CHUNK_EXAMPLES_CPU_DRAWS)
+    return max(1, min(most, _CHUNK_NUMBERS // num_features))
 
 
 def as_mesh(mesh: Any) -> Mesh | None:
@@ -196,7 +210,7 @@ def reduce_draws(
         (over replicates; ``[S, G, n, ...]`` in groups), S the size of the sweep.
     """
     num_examples = x.shape[0]
-    chunk = chunk_examples(chunk_size, x.shape[1:])
+    chunk = chunk_examples(chunk_size, x.shape[1:], sweep.size)
     grid = _Grid.plan(num_replicates, num_examples, over, num_groups or 1, chunk, mesh)
     job = _Job(loop_friendly(score_fn), draw_fn, combine, grid)
     key = threefry(key)
@@ -378,7 +392,8 @@ def _feature_by_feature(noise: Array) -> Array:
     """``noise [r, e, ...]`` as it is, made in an order that suits a CPU.
 
     Draws are vectorised along their last axis, and compilers keep to it: for a few features most
-    lanes would idle. So they are made with the features first, and turned around once.
+    lanes would idle, and what is left over of an axis is done number by number. So they are made
+    with the features first, all draws of one behind another, and turned around once.
     """
     num_features = math.prod(noise.shape[2:])
     if (
@@ -391,8 +406,8 @@ def _feature_by_feature(noise: Array) -> Array:
     def row_major(a: Array) -> Array:
         return with_layout_constraint(a, Layout(major_to_minor=tuple(range(a.ndim))))
 
-    features_first = row_major(noise.reshape(*noise.shape[:2], num_features).transpose(2, 0, 1))
-    return row_major(features_first.transpose(1, 2, 0)).reshape(noise.shape)
+    features_first = row_major(noise.reshape(-1, num_features).T)
+    return row_major(features_first.T).reshape(noise.shape)
 
 
 def _take_own(perturbation: Perturbation, event_ndim: int, take: Callable) -> Perturbation:
