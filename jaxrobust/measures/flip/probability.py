@@ -218,31 +218,72 @@ def _summarise(
 ) -> FlipProbability:
     """Probabilities and intervals from counts of flips and of invalid draws ``[G, n]``."""
     groups = flips.shape[0]
-    all_flips, all_invalid = flips.sum(axis=0), invalid.sum(axis=0)
-    probability = all_flips / (num_samples - all_invalid)
-    # What an invalid draw would have been is unknown: the interval allows for either.
-    interval = jnp.stack(
-        [
-            intervals.clopper_pearson(all_flips, num_samples, confidence)[..., 0],
-            intervals.clopper_pearson(all_flips + all_invalid, num_samples, confidence)[..., 1],
-        ],
-        axis=-1,
-    )
+    sums = _sums(flips, invalid, num_samples=num_samples)
+    interval = _ends_of(intervals.clopper_pearson(sums.possible, num_samples, confidence))
+    pooled = intervals.clopper_pearson(sums.pooled, num_samples * flips.shape[1], confidence)
+    mean_error = _ends_of(pooled)
     if groups > 1:
-        interval = _scramble_interval(flips, invalid, num_samples // groups, interval, confidence)
-    mean_error = _mean_of_counts(flips, invalid, num_samples, confidence)
+        size = num_samples // groups
+        interval = _scramble_interval(flips, invalid, size, interval, confidence)
+        mean_error = _scramble_mean(flips, invalid, size, mean_error, confidence)
     return FlipProbability(
-        probability=probability,
+        probability=sums.probability,
         interval=interval,
-        robustness=1 - probability,
-        flips=all_flips,
-        num_samples=jnp.int32(num_samples),
+        robustness=sums.robustness,
+        flips=sums.possible[0],
+        num_samples=sums.num_samples,
         reference=reference,
-        num_invalid=all_invalid,
-        mean=probability.mean(),
-        mean_interval=intervals.bounded_mean(probability, confidence),
+        num_invalid=sums.invalid,
+        mean=sums.mean,
+        mean_interval=intervals.bounded_mean(sums.probability, confidence),
         mean_monte_carlo_interval=mean_error,
     )
+
+
+class _Sums(NamedTuple):
+    """What follows from the counts without any interval."""
+
+    probability: Array
+    robustness: Array
+    mean: Array
+    invalid: Array
+    num_samples: Array
+    possible: Array  # [2, n]: flips, if no invalid draw was one and if all were
+    pooled: Array  # [2]: the same of all examples together
+
+
+@functools.partial(jax.jit, static_argnames="num_samples")
+def _sums(flips: Array, invalid: Array, *, num_samples: int) -> _Sums:
+    """Sums of counts of flips and of invalid draws ``[G, n]``.
+
+    The flips of all examples together are a sum of independent draws of different probabilities,
+    which spreads less than a binomial of their mean (Hoeffding 1956): Clopper-Pearson covers it.
+    Their number may pass 2^31, so it is kept as a float, rounded outwards.
+    """
+    all_flips, all_invalid = flips.sum(axis=0), invalid.sum(axis=0)
+    total = float(num_samples) * flips.shape[1]
+    share = all_flips.astype(float).mean() / num_samples
+    wrong = all_invalid.astype(float).mean() / num_samples
+    probability = all_flips / (num_samples - all_invalid)
+    pooled = [jnp.floor(share * total), jnp.ceil(jnp.minimum((share + wrong) * total, total))]
+    return _Sums(
+        probability=probability,
+        robustness=1 - probability,
+        mean=probability.mean(),
+        invalid=all_invalid,
+        num_samples=jnp.int32(num_samples),
+        possible=jnp.stack([all_flips, all_flips + all_invalid]),
+        pooled=jnp.stack(pooled),
+    )
+
+
+@jax.jit
+def _ends_of(both: Array) -> Array:
+    """From intervals ``[2, ..., 2]`` the lower end of the first and the upper end of the second.
+
+    What an invalid draw would have been is unknown: the interval allows for either.
+    """
+    return jnp.stack([both[0, ..., 0], both[1, ..., 1]], axis=-1)
 
 
 def _scramble_interval(
@@ -263,27 +304,9 @@ def _scramble_interval(
     return jnp.where((error > 0)[:, None], jnp.clip(ends, 0, 1), independent)
 
 
-def _mean_of_counts(flips: Array, invalid: Array, num_samples: int, confidence: Any) -> Array:
-    """Interval of the mean probability of these examples: Monte Carlo error alone.
-
-    The flips of all examples together are a sum of independent draws of different probabilities,
-    which spreads less than a binomial of their mean (Hoeffding 1956): Clopper-Pearson covers it.
-    The total may pass 2^31, so it is kept as a float: the interval is in double precision anyway.
-    """
-    size = flips.shape[1]
-    total = float(num_samples) * size
-    groups = flips.shape[0]
-    if groups > 1:  # scrambles: the spread of their means
-        per_scramble = flips.mean(axis=1)[:, None]
-        none = invalid.mean(axis=1)[:, None]
-        plain = _pooled(flips, invalid, total, confidence)[None]
-        return _scramble_interval(per_scramble, none, num_samples // groups, plain, confidence)[0]
-    return _pooled(flips, invalid, total, confidence)
-
-
-def _pooled(flips: Array, invalid: Array, total: float, confidence: Any) -> Array:
-    share = flips.sum(axis=0).astype(float).mean() / (total / flips.shape[1])
-    wrong = invalid.sum(axis=0).astype(float).mean() / (total / flips.shape[1])
-    lower = intervals.clopper_pearson(jnp.floor(share * total), total, confidence)[0]
-    upper = jnp.ceil(jnp.minimum((share + wrong) * total, total))
-    return jnp.stack([lower, intervals.clopper_pearson(upper, total, confidence)[1]])
+def _scramble_mean(
+    flips: Array, invalid: Array, size: int, independent: Array, confidence: Any
+) -> Array:
+    """Interval of the mean probability of these examples, from the spread of scrambles' means."""
+    means = [counts.mean(axis=1)[:, None] for counts in (flips, invalid)]
+    return _scramble_interval(*means, size, independent[None], confidence)[0]
