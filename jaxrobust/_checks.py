@@ -160,3 +160,17 @@ def box(bounds: Any, x: Array) -> tuple[Array, Array]:
     if is_concrete((lower, upper)) and not (np.asarray(lower) <= np.asarray(upper)).all():
         raise ValueError(f"bounds must have lower <= upper everywhere; got {bounds!r}.")
     return lower, upper
+
+
+def inside(lower: Array, upper: Array, x: Array) -> None:
+    """Checks that a box holds every ``x``, where all three can be read."""
+    if not is_concrete((lower, upper, x)):
+        return
+    host = np.asarray(x)
+    outside = ~((host >= np.asarray(lower)) & (host <= np.asarray(upper)))
+    if outside.any():
+        position = tuple(int(i) for i in np.argwhere(outside)[0])
+        raise ValueError(
+            "x must lie within bounds (give the data's own bounds, or bounds=None);"
+            f" got {host[position]} at index {position}."
+        )

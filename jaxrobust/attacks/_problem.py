@@ -13,13 +13,13 @@ from jax import Array
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from jaxrobust import _checks
+from jaxrobust import _checks, models
 from jaxrobust._convolutions import loop_friendly
 from jaxrobust._keys import threefry
 from jaxrobust.attacks import _geometry, _losses
 
 Bounds = tuple[Any, Any] | None
-ApplyFn = Callable[[Any, Array], Array]
+ApplyFn = models.ApplyFn
 
 # Numbers in one model input, unless the caller sets chunk_size: about 340 CIFAR-10 images.
 _NUMBERS_PER_CHUNK = 2**20
@@ -132,20 +132,28 @@ def column(name: str, value: Any, x: Array) -> Array:
     return array.reshape(-1, *(1,) * (x.ndim - 1))
 
 
-def _features(name: str, value: Any, x: Array) -> Array:
-    """An array that broadcasts to one example, or holds a row for each, with the rank of ``x``."""
-    array = jnp.asarray(value)
-    if array.ndim == x.ndim and array.shape == x.shape:
-        return array
+def _mask(value: Any, x: Array) -> Array:
+    """Which features may move: for one example, or a row for each, with the rank of ``x``."""
+    mask = jnp.asarray(value)
     try:
-        fits = np.broadcast_shapes(array.shape, x.shape[1:]) == x.shape[1:]
+        fits = mask.shape == x.shape or np.broadcast_shapes(mask.shape, x.shape[1:]) == x.shape[1:]
     except ValueError:
         fits = False
     if not fits:
         raise ValueError(
-            f"{name} must be a number, an array that broadcasts to one example {x.shape[1:]}, or"
-            f" one of the shape of x {x.shape}; got {_checks.describe(array)}."
+            f"mask must be a number, an array that broadcasts to one example {x.shape[1:]}, or"
+            f" one of the shape of x {x.shape}; got {_checks.describe(mask)}."
         )
+    if mask.dtype != bool:
+        raise TypeError(
+            "mask must be boolean, True for the features that may move;"
+            f" got {_checks.describe(mask)}."
+        )
+    return _of_rank(mask, x)
+
+
+def _of_rank(array: Array, x: Array) -> Array:
+    """An array for one example, or with a row for each, with the rank of ``x``."""
     return array.reshape((1,) * (x.ndim - array.ndim) + array.shape)
 
 
@@ -161,18 +169,12 @@ def prepare(
 ) -> Problem:
     """Checks the arguments that all attacks share and gathers them."""
     x = _checks.examples("x", x)
-    num_classes = _num_classes(apply_fn, params, x)
+    num_classes = models.num_classes(apply_fn, params, x)
     labels = _checks.labels("labels", labels, x.shape[0], num_classes).astype(jnp.int32)
-    lower, upper = _box(bounds, x)
-    if mask is None:
-        allowed = jnp.ones((1,) * x.ndim, bool)
-    else:
-        allowed = _features("mask", mask, x)
-        if allowed.dtype != bool:
-            raise TypeError(
-                "mask must be boolean, True for the features that may move;"
-                f" got {_checks.describe(allowed)}."
-            )
+    box = _checks.box((-jnp.inf, jnp.inf) if bounds is None else bounds, x)
+    lower, upper = (_of_rank(bound.astype(x.dtype), x) for bound in box)
+    _checks.inside(lower, upper, x)
+    allowed = _mask(True if mask is None else mask, x)
     columns = {name: column(name, value, x) for name, value in numbers.items()}
     return Problem(
         x=x,
@@ -183,57 +185,6 @@ def prepare(
         mask=allowed.astype(x.dtype),
         numbers=columns,
     )
-
-
-def _box(bounds: Bounds, x: Array) -> tuple[Array, Array]:
-    if bounds is None:
-        bounds = (-jnp.inf, jnp.inf)
-    if not isinstance(bounds, (tuple, list)) or len(bounds) != 2:
-        raise ValueError(
-            f"bounds must be None or a pair (lower, upper); got {_checks.describe(bounds)}."
-        )
-    lower, upper = (
-        _features(f"bounds[{i}]", _checks.real_array(f"bounds[{i}]", bound).astype(x.dtype), x)
-        for i, bound in enumerate(bounds)
-    )
-    if _checks.is_concrete((lower, upper)):
-        if not (np.asarray(lower) <= np.asarray(upper)).all():
-            raise ValueError(f"bounds must have lower <= upper everywhere; got {bounds!r}.")
-        if _checks.is_concrete(x):
-            host = np.asarray(x)
-            inside = (host >= np.asarray(lower)) & (host <= np.asarray(upper))
-            if not inside.all():
-                position = tuple(int(i) for i in np.argwhere(~inside)[0])
-                raise ValueError(
-                    "x must lie within bounds (give the data's own bounds, or bounds=None);"
-                    f" got {host[position]} at index {position}."
-                )
-    return lower, upper
-
-
-_probe = functools.partial(jax.jit, static_argnums=0)(
-    lambda apply_fn, params, x: apply_fn(params, x)
-)
-
-
-def _num_classes(apply_fn: ApplyFn, params: Any, x: Array) -> int:
-    """The number of logits of the model, from its shapes alone (traced once, then cached)."""
-    if not callable(apply_fn):
-        raise TypeError(
-            "apply_fn must be a function apply_fn(params, x) -> logits;"
-            f" got {_checks.describe(apply_fn)}."
-        )
-    shape = getattr(_probe.eval_shape(apply_fn, params, x), "shape", None)
-    if shape is not None and shape in ((x.shape[0],), (x.shape[0], 1)):
-        raise ValueError(
-            f"apply_fn must give logits of shape ({x.shape[0]}, K) with K >= 2; got {shape}."
-            " For a model with one output (a sigmoid), pass jaxrobust.models.binary(apply_fn)."
-        )
-    if shape is None or len(shape) != 2 or shape[0] != x.shape[0] or shape[1] < 2:
-        raise ValueError(
-            f"apply_fn must give logits of shape ({x.shape[0]}, K) with K >= 2; got {shape}."
-        )
-    return shape[1]
 
 
 def check_choices(*, norm: str, norms: tuple[str, ...] = _geometry.NORMS, targeted: Any) -> None:

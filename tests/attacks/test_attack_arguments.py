@@ -138,21 +138,21 @@ BAD = {
         ValueError,
         "key must be one key",
     ),
-    "apply_fn": (lambda: fgsm(W, model, X, Y), TypeError, "apply_fn must be a function"),
+    "apply_fn": (lambda: fgsm(W, model, X, Y), TypeError, "apply_fn must be a callable"),
     "one output": (
         lambda: fgsm(lambda w, x: jax.nn.sigmoid(x @ w[:, :1]), W, X, Y),
         ValueError,
-        r"apply_fn must give logits.*jaxrobust\.models\.binary",
+        r"apply_fn must return.*jaxrobust\.models\.binary",
     ),
     "flat output": (
         lambda: fgsm(lambda w, x: x @ w[:, 0], W, X, Y),
         ValueError,
-        r"apply_fn must give logits.*jaxrobust\.models\.binary",
+        r"apply_fn must return.*jaxrobust\.models\.binary",
     ),
     "three axes": (
         lambda: fgsm(lambda w, x: (x @ w).reshape(4, 3, 1), W, X, Y),
         ValueError,
-        "apply_fn must give logits",
+        "apply_fn must return",
     ),
     "chunk_size": (
         lambda: fgsm(model, W, X, Y, chunk_size=0),
