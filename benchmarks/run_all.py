@@ -25,7 +25,10 @@ HERE = pathlib.Path(__file__).parent
 # Title, script, its arguments, whether it has peers, whether it needs data.
 PIECES = (
     ("Estimators over bare model calls", "overheads.py", ["--resnet"], False, False),
-    ("Theta and flips beside NumPy and PyTorch", "peers_loops.py", ["--replicates", "1000"], True, False),
+    (
+        "Theta and flips beside NumPy and PyTorch", "peers_loops.py",
+        ["--replicates", "1000"], True, False,
+    ),
     ("Reverse Weibull fits beside SciPy", "peers_weibull.py", [], False, False),
     ("CLEVER beside ART", "peers_clever.py", [], True, False),
     ("PGD beside its bare gradients", "speed_attacks.py", ["--images", "0"], False, True),
