@@ -44,7 +44,8 @@ class RareFlip(NamedTuple):
         probability: ``[n]``; mean of the independent runs, an unbiased estimate. A run that found
             no flip counts as zero.
         interval: ``[n, 2]``; confidence interval, from the spread of the runs on a log scale. Where
-            a run found no flip: from zero to the upper end for reaching the last level.
+            a run found no flip: from zero to the upper end for the last level that all runs
+            reached, which lies below every flip.
         num_levels: ``[n]`` int; levels before the flip.
         num_evaluations: ``[n]`` int; model inputs it took.
         status: ``[n]`` int; a :class:`RareStatus`.
@@ -147,28 +148,13 @@ def rare_flip_probability(
         chunk_size=chunk_size,
         mesh=mesh,
     )
-    found = jnp.isfinite(runs.log_probability)
-    stuck = ~(pilot.finished & found.all(axis=1))
-    num_draws = num_particles * num_runs
-    # Without levels the particles are plain draws: their counts are exact, zero included.
-    flat = pilot.num_levels == 0
-    counted = intervals.clopper_pearson(runs.flips.sum(axis=1), num_draws, confidence)
-    climbed = _log_interval(runs.log_probability, found, confidence)
-    # In every run some particle is at the last level, so this is finite; one particle at least.
-    reached = _log_interval(runs.log_reach, jnp.isfinite(runs.log_reach), confidence)
-    ceiling = jnp.stack([jnp.zeros_like(reached[:, 1]), reached[:, 1]], axis=1)
-    interval = jnp.where(stuck[:, None], ceiling, climbed)
-    interval = jnp.where(flat[:, None], counted, interval)
-    # What an invalid output would have been is unknown: it may have been a flip.
-    invalid = runs.invalid_draws.sum(axis=1)
+    stuck = ~pilot.finished | (runs.flips == 0).any(axis=1)
     spoilt = pilot.spoilt | runs.spoilt.any(axis=1)
-    allowance = intervals.clopper_pearson(invalid, num_draws, confidence)[:, 1]
-    upper = interval[:, 1] + jnp.where(spoilt, allowance, 0)
     status = jnp.where(stuck, RareStatus.STUCK, RareStatus.OK)
     per_run = num_particles * (1 + pilot.num_levels * num_moves)
     return RareFlip(
         probability=jnp.exp(runs.log_probability).mean(axis=1),
-        interval=jnp.stack([interval[:, 0], jnp.minimum(upper, 1)], axis=1),
+        interval=_interval(pilot.num_levels, runs, stuck, spoilt, num_particles, confidence),
         num_levels=pilot.num_levels,
         num_evaluations=per_run * (num_runs + 1),
         status=jnp.where(spoilt, RareStatus.INVALID, status),
@@ -176,16 +162,54 @@ def rare_flip_probability(
     )
 
 
-def _log_interval(log_estimates: Array, known: Array, confidence: Any) -> Array:
-    """Interval ``[n, 2]`` of a mean whose estimates ``[n, runs]`` spread like log-normal ones.
+def _interval(
+    num_levels: Array,
+    runs: _Run,
+    stuck: Array,
+    spoilt: Array,
+    num_particles: int,
+    confidence: Any,
+) -> Array:
+    """Interval ``[n, 2]`` of each probability: from what all runs of an example know."""
+    # Particles above each level [n, runs, levels + 1], the flips being the last one.
+    counts = jnp.concatenate([runs.alive, runs.flips[..., None]], axis=-1)
+    climbed = _log_interval(counts, num_particles, confidence)
+    # A run that died knows nothing of what is above: all of them count up to where one died.
+    reached = jnp.cumprod((runs.alive > 0).all(axis=1, keepdims=True), axis=-1) > 0
+    below = jnp.where(reached, runs.alive, num_particles)
+    ceiling = _log_interval(below, num_particles, confidence).at[:, 0].set(0)
+    # Without levels the particles are plain draws: their counts are exact, zero included.
+    num_draws = num_particles * runs.flips.shape[1]
+    counted = intervals.clopper_pearson(runs.flips.sum(axis=1), num_draws, confidence)
+    interval = jnp.where(stuck[:, None], ceiling, climbed)
+    interval = jnp.where((num_levels == 0)[:, None], counted, interval)
+    # What an invalid output would have been is unknown: it may have been a flip.
+    invalid = runs.invalid_draws.sum(axis=1)
+    allowance = intervals.clopper_pearson(invalid, num_draws, confidence)[:, 1]
+    upper = interval[:, 1] + jnp.where(spoilt, allowance, 0)
+    return jnp.stack([interval[:, 0], jnp.minimum(upper, 1)], axis=1)
+
+
+def _log_interval(counts: Array, num_particles: int, confidence: Any) -> Array:
+    """Interval ``[n, 2]`` of a product of shares from runs that spread like log-normal ones.
 
     A product of many shares is close to log-normal, skewed enough that the plain Student interval
     of the estimates falls short. The mean of a log-normal is ``exp(mean + variance / 2)`` of its
     logarithms, and both parts have known errors (Cox; in Land 1972, Technometrics 14, 145-158).
+
+    Few runs may agree by chance. Particles that are copies of each other know less than independent
+    ones, so the variance is at least that of independent ones at every level.
+
+    Args:
+        counts: ``[n, runs, levels]``; particles above each level.
+        num_particles: of each run; a level that all are above changes nothing.
+        confidence: of the interval.
     """
-    runs = log_estimates.shape[1]
-    logs = jnp.where(known, log_estimates, 0)
-    variance = logs.var(axis=1, ddof=1)
+    runs = counts.shape[1]
+    share = jnp.maximum(counts, 1) / num_particles
+    logs = jnp.log(share).sum(axis=-1)
+    least = ((1 - share) / (num_particles * share)).sum(axis=-1).mean(axis=1)
+    variance = jnp.maximum(logs.var(axis=1, ddof=1), least)
     centre = logs.mean(axis=1) + variance / 2
     error = jnp.sqrt(variance / runs + jnp.square(variance) / (2 * (runs - 1)))
     reach = intervals.student_quantile(confidence, runs - 1) * error
@@ -206,7 +230,7 @@ class _Run(NamedTuple):
     """What a run found on it."""
 
     log_probability: Array  # -inf where none flipped
-    log_reach: Array  # of reaching the last level
+    alive: Array  # [_MAX_LEVELS] int; particles above each level; all of them where there is none
     flips: Array  # int; particles that flipped at the end
     invalid_draws: Array  # int; of the first, independent draws
     spoilt: Array
@@ -387,8 +411,8 @@ def _climb(
     num = size[0]
     particles, invalid = _first(evaluate, key, size, dtype)
 
-    def climb(number: Array, state: tuple[_Particles, Array, Array]) -> Any:
-        particles, log_share, dead = state
+    def climb(number: Array, state: tuple[_Particles, Array]) -> tuple[_Particles, Array]:
+        particles, counts = state
         threshold, step = pilot.thresholds[number], pilot.steps[number]
         key_level = jax.random.fold_in(key, number + 1)
         alive = (particles.level >= threshold).sum()
@@ -403,14 +427,15 @@ def _climb(
             return _move(evaluate, key_move, particles, threshold, step)[0], None
 
         particles, _ = jax.lax.scan(move, _take(particles, parents), jnp.arange(num_moves))
-        return particles, log_share + jnp.log(some.astype(dtype) / num), dead | (alive == 0)
+        return particles, counts.at[number].set(alive)
 
-    start = (particles, jnp.zeros((), dtype), jnp.bool_(False))
-    particles, log_reach, dead = jax.lax.fori_loop(0, pilot.num_levels, climb, start)
-    flips = jnp.where(dead, 0, particles.flipped.sum())
+    start = (particles, jnp.full(_MAX_LEVELS, num))
+    particles, alive = jax.lax.fori_loop(0, pilot.num_levels, climb, start)
+    flips = jnp.where((alive > 0).all(), particles.flipped.sum(), 0)
+    log_reach = jnp.log(jnp.maximum(alive, 1).astype(dtype) / num).sum()
     return _Run(
         log_probability=log_reach + jnp.log(flips.astype(dtype) / num),
-        log_reach=log_reach,
+        alive=alive,
         flips=flips,
         invalid_draws=invalid.sum(),
         spoilt=particles.spoilt,
