@@ -313,51 +313,25 @@ def test_decision_limits_are_where_the_sequence_clears_the_threshold():
             assert abs(many - (above.min() if above.size else total + 1)) <= 0
 
 
-# --- misuse ---------------------------------------------------------------------------------------
+def test_what_can_never_be_decided_is_undecided():
+    """Outputs that are all invalid, a probability that is the threshold, or too few draws."""
 
-GOOD = {"apply_fn": plane, "params": PLANE, "key": KEY, "x": jnp.ones((2, 2)), "perturbation": UNIT}
+    def broken_at_first(params, x):
+        out = plane({"w": jnp.array([1.0, 0.0]), "b": jnp.array(0.0)}, x)
+        return jnp.where(x[:, 1:] > 0, jnp.nan, out)
 
-
-def one_column(params, x):
-    return x @ params["w"][:, None]
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "match"),
-    [
-        ({"num_samples": 0}, ValueError, "num_samples must be at least 1"),
-        ({"sampling": "halton"}, ValueError, "sampling must be one of"),
-        ({"labels": jnp.array([0, 1, 1])}, ValueError, "labels must have one label"),
-        ({"labels": jnp.array([0, 2])}, ValueError, "labels must be labels from 0 to 1"),
-        ({"labels": jnp.array([0.0, 1.0])}, TypeError, "labels must be integer"),
-        ({"confidence": 0.0}, ValueError, "confidence"),
-        ({"apply_fn": one_column}, ValueError, r"models\.binary"),
-        ({"key": 3}, TypeError, "key must be a typed PRNG key"),
-        ({"perturbation": "gaussian"}, TypeError, "perturbation must be"),
-        ({"perturbation": jr.perturbations.multivariate_normal(jnp.eye(3))}, ValueError, "cov"),
-        ({"perturbation": jr.perturbations.from_sampler(lambda k, x: x[:1])}, ValueError,
-         r"fn \(the sampler\) must return"),
-        ({"perturbation": jr.perturbations.from_sampler(lambda k, x: x), "sampling": "sobol"},
-         ValueError, "push-forward of a normal draw"),
-    ],
-)  # fmt: skip
-def test_misuse_names_the_argument(change, error, match):
-    arguments = GOOD | change
-    positional = [arguments.pop(name) for name in ("apply_fn", "params", "key", "x")]
-    with pytest.raises(error, match=match):
-        jr.flip_probability(*positional, **arguments)
-
-
-@pytest.mark.parametrize(
-    ("function", "change", "error", "match"),
-    [
-        ("decide_flip", {"threshold": 0.0}, ValueError, "threshold must be between 0 and 1"),
-        ("decide_flip", {"threshold": 1.0}, ValueError, "threshold must be between 0 and 1"),
-        ("decide_flip", {"max_samples": 0}, ValueError, "max_samples"),
-    ],
-)  # fmt: skip
-def test_misuse_of_decisions(function, change, error, match):
-    arguments = GOOD | ({"threshold": 0.1} if function == "decide_flip" else {}) | change
-    positional = [arguments.pop(name) for name in ("apply_fn", "params", "key", "x")]
-    with pytest.raises(error, match=match):
-        getattr(jr, function)(*positional, **arguments)
+    x = jnp.array([[0.3, 40.0], [0.0, -40.0], [3.0, -40.0]])
+    labels = jnp.array([1, 1, 1])
+    for most, verdicts in ((2000, [0, 0, jr.FlipVerdict.BELOW]), (5, [0, 0, 0])):
+        decision = jr.decide_flip(
+            broken_at_first, None, KEY, x, perturbation=UNIT, threshold=0.5, labels=labels,
+            max_samples=most,
+        )  # fmt: skip
+        assert jr.FlipVerdict.UNDECIDED == 0
+        assert decision.verdict.tolist() == verdicts
+        spent = most // min(256, most) * min(256, most)
+        assert decision.num_samples[:2].tolist() == [spent, spent]
+        assert decision.num_invalid.tolist() == [spent, 0, 0]
+        assert decision.flips[0] == 0
+        assert decision.interval[0].tolist() == [0, 1]
+        assert decision.interval[1, 0] < 0.5 < decision.interval[1, 1]

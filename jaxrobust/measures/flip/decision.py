@@ -98,8 +98,8 @@ def decide_flip(
 
     Raises:
         TypeError: as :func:`flip_probability`.
-        ValueError: as :func:`flip_probability`, and for a threshold outside (0, 1) or a mesh with
-            the axis "replicates".
+        ValueError: as :func:`flip_probability`, and for a threshold outside (0, 1), several of
+            them, or a mesh with the axis "replicates".
 
     Source: Robbins 1970, Annals of Mathematical Statistics 41, 1397-1409 (mixture sequences).
 
@@ -120,7 +120,7 @@ def decide_flip(
     perturbation.check_shapes(x.shape)
     num_classes = models.num_classes(apply_fn, params, x)
     max_samples = _checks.count("max_samples", max_samples)
-    _checks.values("threshold", threshold, lambda v: (v > 0) & (v < 1), "between 0 and 1")
+    _check_threshold(threshold)
     intervals.check_confidence(confidence)
     mesh = montecarlo.as_mesh(mesh)
     if mesh is not None and "replicates" in mesh.axis_names:
@@ -155,6 +155,14 @@ def decide_flip(
         num_invalid=invalid,
         reference=reference,
     )
+
+
+def _check_threshold(threshold: Any) -> None:
+    if _checks.real_array("threshold", threshold).ndim:
+        raise ValueError(
+            f"threshold must be one number for all examples; got {_checks.describe(threshold)}."
+        )
+    _checks.values("threshold", threshold, lambda v: (v > 0) & (v < 1), "between 0 and 1")
 
 
 @functools.partial(jax.jit, static_argnames=("apply_fn", "block", "chunk_size", "mesh"))
