@@ -308,5 +308,5 @@ def _scramble_mean(
     flips: Array, invalid: Array, size: int, independent: Array, confidence: Any
 ) -> Array:
     """Interval of the mean probability of these examples, from the spread of scrambles' means."""
-    means = [counts.mean(axis=1)[:, None] for counts in (flips, invalid)]
-    return _scramble_interval(*means, size, independent[None], confidence)[0]
+    flips, invalid = flips.mean(axis=1)[:, None], invalid.mean(axis=1)[:, None]
+    return _scramble_interval(flips, invalid, size, independent[None], confidence)[0]
