@@ -25,6 +25,7 @@ T = TypeVar("T")
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
 INTERRUPTED = 130
+NOT_READ = 141  # what a shell says of a program that wrote to a pipe that nobody reads
 FAILED = 1
 
 _EPILOG = """\
@@ -42,6 +43,10 @@ class _UserError(Exception):
     """A mistake of the user's: one line, no traceback."""
 
 
+class _NotRead(Exception):
+    """Nobody reads standard output any more."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status.
 
@@ -49,8 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; None means those of the process.
 
     Returns:
-        0, or 1 after an error (a line on standard error says which), or 130 after Ctrl-C. Wrong
-        usage leaves through SystemExit with status 2, as argparse does.
+        0, or 1 after an error (a line on standard error says which), 130 after Ctrl-C, or 141 if
+        nobody reads what it prints. Wrong usage leaves through SystemExit with status 2, as
+        argparse does.
     """
     arguments = _parser().parse_args(argv)
     # A terminal that cannot show a sigma should print a question mark, not fail.
@@ -59,6 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         return arguments.run(arguments)
+    except _NotRead:
+        _silence()
+        return NOT_READ
     except KeyboardInterrupt:
         print(f"\ninterrupted{_kept(arguments)}", file=sys.stderr)
         return INTERRUPTED
@@ -67,6 +76,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"jaxrobust: error: {_one_line(error)}", file=sys.stderr)
         return FAILED
+
+
+def _say(text: str = "") -> None:
+    """Prints a line, and tells a reader that left early (``| head -1``) from other errors."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError as error:
+        raise _NotRead from error
+
+
+def _silence() -> None:
+    """Sends standard output nowhere: Python flushes once more when it exits, and would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -228,8 +252,8 @@ def _report(arguments: argparse.Namespace) -> int:
     found = _interruptible(measure)
     cost, seconds = found.data["cost"], time.perf_counter() - start
     path = pathlib.Path(folder) / "report.html"
-    print(f"wrote {path} and report.json ({cost['model_inputs']:,} model inputs, {seconds:.0f} s)")
-    print(found)
+    _say(f"wrote {path} and report.json ({cost['model_inputs']:,} model inputs, {seconds:.0f} s)")
+    _say(str(found))
     return 0
 
 
@@ -289,8 +313,8 @@ def _compare(arguments: argparse.Namespace) -> int:
 
     data = compare.compare(arguments.folders, arguments.probability)
     path = compare.write(data, arguments.output)
-    print(compare.as_text(data))
-    print(f"\nwrote {path} and compare.json")
+    _say(compare.as_text(data))
+    _say(f"\nwrote {path} and compare.json")
     return 0
 
 
@@ -300,17 +324,17 @@ def _datasets(arguments: argparse.Namespace) -> int:
 
     ready = datasets.available(arguments.data_dir)
     missing = [name for name in datasets.names() if name not in ready]
-    print("Ready:")
+    _say("Ready:")
     for name in ready:
-        print(f"  {name:15} {datasets.load(name, data_dir=arguments.data_dir).title}")
+        _say(f"  {name:15} {datasets.load(name, data_dir=arguments.data_dir).title}")
     if missing:
-        print("\nNot found:")
+        _say("\nNot found:")
     for name in missing:
         try:
             datasets.load(name, data_dir=arguments.data_dir)
         except OSError as error:
-            print(textwrap.fill(f"{name:15} {error}", 96, initial_indent="  ",
-                                subsequent_indent=" " * 18))  # fmt: skip
+            _say(textwrap.fill(f"{name:15} {error}", 96, initial_indent="  ",
+                               subsequent_indent=" " * 18))  # fmt: skip
     return 0
 
 

@@ -257,6 +257,30 @@ def test_version_and_datasets(capsys, monkeypatch):
     assert "JAXROBUST_DATA" in missing
 
 
+@pytest.mark.skipif(os.name == "nt", reason="pipes break otherwise")
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_a_reader_that_leaves_early(tmp_path, buffered):
+    """As in ``jaxrobust datasets | head -1``: no complaint, whenever it is found out."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    environment = os.environ | {"PYTHONUNBUFFERED": buffered}
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxrobust.report", "datasets", "--data-dir", str(tmp_path)],
+        env=environment, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120,
+    )  # fmt: skip
+    os.close(writing)
+    assert done.stderr == ""
+    assert done.returncode == cli.NOT_READ
+
+
+def test_a_broken_pipe_of_the_models_own_is_an_error(tmp_path, monkeypatch, capsys):
+    def broken(arguments):
+        raise BrokenPipeError(32, "the model's server hung up")
+
+    monkeypatch.setattr(cli, "_datasets", broken)
+    assert "the model's server hung up" in fails(capsys, ["datasets"])
+
+
 def test_options_of_the_function_and_of_the_command_line(make):
     _, data = make("classifier")
     assert data["title"] == "A <b>bold</b> & linear model"
