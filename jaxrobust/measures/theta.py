@@ -109,7 +109,8 @@ def theta_robustness(
         perturbation: from :mod:`jaxrobust.perturbations`, usually ``gaussian``.
         loss: ``"mse"``: mean over examples of the squared error summed over outputs; ``"brier"``:
             the multi-class Brier score, in [0, 1]; or ``fn(outputs [B, K], y [B]) -> [B]``.
-        outputs: for ``"brier"``, whether the model gives ``"logits"`` or ``"probabilities"``.
+        outputs: for ``"brier"``, whether the model gives ``"logits"`` or ``"probabilities"``; one
+            of ``models.from_sklearn`` says so itself.
         alpha: in (0, 1]; the probability that the loss may exceed theta. ``(1 - alpha) m`` is
             computed exactly, as the decimal number that was written.
         num_replicates: m.
@@ -294,7 +295,7 @@ def _measure(
     _checks.prng_key(key)
     x = _checks.examples("x", x)
     points.template().check_shapes(x.shape)
-    _checks.choice("outputs", outputs, models.OUTPUTS)
+    outputs = models.outputs_of(apply_fn, outputs)
     y = _check_targets(apply_fn, params, x, y, loss)
     num_replicates = _checks.count("num_replicates", num_replicates)
     mesh = montecarlo.as_mesh(mesh)

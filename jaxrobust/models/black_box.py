@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrobust import _checks
-from jaxrobust.models.checks import ApplyFn
+from jaxrobust.models.checks import OUTPUTS, ApplyFn
 
 Array = jax.Array
 
@@ -46,7 +46,8 @@ def from_numpy(
 
     Returns:
         ``apply_fn(params, x)``; ``params`` is not used, pass ``None``. Two adapters of the same
-        ``predict`` are equal, so making one again does not retrace.
+        ``predict`` are equal, so making one again does not retrace. Of labels it knows that its
+        outputs are probabilities (see :func:`outputs_of`).
 
     Raises:
         TypeError: if ``predict`` is not a hashable callable; when differentiated.
@@ -70,7 +71,9 @@ def from_numpy(
         raise ValueError("classes and num_classes say the same: give one of them.")
     if num_classes is not None:
         classes = range(_checks.count("num_classes", num_classes, minimum=2))
-    return _BlackBox(predict, None if classes is None else _class_tuple(classes))
+    if classes is None:
+        return _BlackBox(predict, None, None)
+    return _BlackBox(predict, _class_tuple(classes), "probabilities")
 
 
 def from_sklearn(estimator: Any, *, method: str | None = None) -> ApplyFn:
@@ -89,7 +92,8 @@ def from_sklearn(estimator: Any, *, method: str | None = None) -> ApplyFn:
 
     Returns:
         ``apply_fn(params, x)`` with outputs ``[B, K]`` (``[B]`` for a regressor); ``params`` is not
-        used, pass ``None``.
+        used, pass ``None``. It knows whether its outputs are probabilities, so theta-robustness and
+        the robustness card need not be told (see :func:`outputs_of`).
 
     Raises:
         TypeError: for what has no such method; when differentiated.
@@ -118,7 +122,9 @@ def from_sklearn(estimator: Any, *, method: str | None = None) -> ApplyFn:
         raise ValueError(f"estimator must have one output; got {len(classes)}.")
     names = None if classes is None or method != "predict" else _class_tuple(classes)
     call = getattr(estimator, method)
-    return _BlackBox(_Columns(call) if method == "decision_function" else call, names)
+    if method == "decision_function":
+        return _BlackBox(_Columns(call), None, "logits")
+    return _BlackBox(call, names, None if classes is None else "probabilities")
 
 
 def from_onnx(path: str | os.PathLike[str], *, output: str | None = None) -> ApplyFn:
@@ -148,14 +154,41 @@ def from_onnx(path: str | os.PathLike[str], *, output: str | None = None) -> App
         raise ImportError(
             "jaxrobust.models.from_onnx needs ONNX Runtime: pip install onnxruntime"
         ) from error
-    return _BlackBox(_OnnxPredict(runtime, pathlib.Path(path), output), None)
+    return _BlackBox(_OnnxPredict(runtime, pathlib.Path(path), output), None, None)
+
+
+def outputs_of(apply_fn: ApplyFn, outputs: str) -> str:
+    """What a model's outputs are: what its adapter knows, else what the caller says.
+
+    Args:
+        apply_fn: any model.
+        outputs: ``"logits"`` or ``"probabilities"``.
+
+    Returns:
+        ``"logits"`` or ``"probabilities"``.
+
+    Raises:
+        ValueError: for unknown ``outputs``.
+
+    Example:
+        >>> import jaxrobust as jr
+        >>> labels = jr.models.from_numpy(lambda x: x[:, 0] > 0, classes=[False, True])
+        >>> jr.models.outputs_of(labels, "logits")
+        'probabilities'
+    """
+    _checks.choice("outputs", outputs, OUTPUTS)
+    known = apply_fn.outputs if isinstance(apply_fn, _BlackBox) else None
+    return known or outputs
 
 
 class _BlackBox:
     """An ``apply_fn`` that calls the host; equal to another one of the same model."""
 
-    def __init__(self, predict: Callable[[np.ndarray], Any], classes: tuple | None) -> None:
-        self._identity = (predict, classes)
+    def __init__(
+        self, predict: Callable[[np.ndarray], Any], classes: tuple | None, outputs: str | None
+    ) -> None:
+        self.outputs = outputs  # one of OUTPUTS, or None where it is not known
+        self._identity = (predict, classes, outputs)
         self._columns: dict[Any, int] = {name: k for k, name in enumerate(classes or ())}
         self._tried: dict[Any, tuple[int, ...]] = {}
 

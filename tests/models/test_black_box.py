@@ -51,6 +51,28 @@ def test_outputs_through_jit_and_nested_vmap():
     np.testing.assert_allclose(found, grid @ WEIGHTS, rtol=1e-6)
 
 
+def test_a_model_of_probabilities_need_not_be_called_one():
+    data = load_iris()
+    x, y = data.data.astype(np.float32), data.target
+    estimator = LogisticRegression(max_iter=500).fit(x, y)
+    adapt = jr.models.from_sklearn
+    knows = {
+        adapt(estimator): "probabilities",
+        adapt(estimator, method="predict"): "probabilities",
+        adapt(estimator, method="decision_function"): "logits",
+        jr.models.from_numpy(linear, classes=["a", "b"]): "probabilities",
+    }
+    for told in jr.models.OUTPUTS:
+        assert [jr.models.outputs_of(fn, told) for fn in knows] == list(knows.values())
+        assert jr.models.outputs_of(jr.models.from_numpy(linear), told) == told
+        assert jr.models.outputs_of(in_jax, told) == told
+    found = jr.theta_robustness(
+        adapt(estimator), None, KEY, x, y, perturbation=UNIT, loss="brier", num_replicates=20
+    )
+    expected = np.square(estimator.predict_proba(x) - np.eye(3)[y]).sum(axis=1).mean() / 2
+    np.testing.assert_allclose(found.baseline, expected, rtol=1e-4)
+
+
 def test_other_measures_take_it():
     apply_fn = jr.models.from_numpy(linear)
     kwargs = {"perturbation": UNIT, "threshold": 0.3, "max_samples": 1000}

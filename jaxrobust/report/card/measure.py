@@ -121,6 +121,8 @@ def robustness_card(
     scale = np.broadcast_to(np.asarray(feature_scale, np.float32), x.shape[1:])
     context = context or document.Context()
     outputs = models.output_struct(apply_fn, params, x)
+    kind = models.outputs_of(apply_fn, config.theta.outputs)
+    config = dataclasses.replace(config, theta=dataclasses.replace(config.theta, outputs=kind))
     _check_kind(y, outputs.shape[1] if outputs.ndim == 2 else 1)
     classes = costs.num_classes(outputs, y)
     if classes:
