@@ -50,12 +50,15 @@ def test_second_order_is_exact_for_a_quadratic_margin():
         ((0.0, jnp.array([3.0, 4.0]), 4.0), 1.0, 0.0, Status.TIED_CLASSES | Status.CONSTANT),
         ((2.0, jnp.zeros(2), 0.0), 0.5, 0.5,
          Status.CENSORED | Status.ZERO_GRADIENTS | Status.CONSTANT),
+        (BENT, 0.0, 0.0, Status.CENSORED | Status.CONSTANT),
+        ((-np.inf, jnp.zeros(2), 0.0), 1.0, np.nan, Status.MASKED),
+        ((np.nan, jnp.zeros(2), 0.0), 1.0, np.nan, Status.INVALID),
     ],
 )  # fmt: skip
 def test_second_order_at_the_edge(params, radius, expected, status):
     result = second_order(params, radius)
     np.testing.assert_allclose(result.score, expected, rtol=1e-5)
-    assert np.all(np.asarray(result.status[:, 1]) & status == status)
+    assert np.all(np.any(np.asarray(result.status) & status == status, axis=1))
 
 
 def test_smallest_eigenvalue_meets_numpy():
@@ -106,6 +109,23 @@ def test_slope_of_a_linear_model_comes_near_from_above():
     np.testing.assert_array_equal(result.target, 1)
 
 
+@pytest.mark.parametrize(
+    ("params", "radius", "expected", "target"),
+    [
+        ((2.0, jnp.zeros(2), 0.0), 0.5, 0.5, 1),  # constant
+        ((0.0, jnp.array([3.0, 4.0]), 4.0), 1.0, 0.0, 1),  # tied classes
+        (BENT, 0.0, 0.0, 1),
+        ((-np.inf, jnp.zeros(2), 0.0), 1.0, np.nan, -1),  # masked
+        ((np.nan, jnp.zeros(2), 0.0), 1.0, np.nan, 1),
+    ],
+)
+def test_slope_at_the_edge(params, radius, expected, target):
+    result = jr.slope_score(bowl, params, KEY, ZERO, radius=radius, num_pairs=64)
+    np.testing.assert_array_equal(result.score, expected)
+    if not np.isnan(params[0]):
+        np.testing.assert_array_equal(result.target, target)
+
+
 # ---------------------------------------------------------------------------------------- bracket
 
 
@@ -130,6 +150,18 @@ def test_bracket_holds_the_boundary_of_a_linear_model():
     assert int(result.num_violations) == 0
 
 
+def test_bracket_adds_what_the_attack_says_to_the_status():
+    params = (2.0, jnp.array([3.0, -4.0]), 0.0)
+    clever = jr.clever_score(bowl, params, KEY, ZERO, radius=1.0, **SMALL)
+    distance = clever.score * jnp.array([0.5, 1.0, 2.0])
+    status = np.asarray(jr.bracket(clever, distance).status)
+    np.testing.assert_array_equal(
+        status, [Status.CONSTANT | Status.REFUTED, *[Status.CONSTANT] * 2]
+    )
+    plain = jr.bracket(clever.score, distance).status
+    np.testing.assert_array_equal(plain, [Status.REFUTED, Status.OK, Status.OK])
+
+
 # ------------------------------------------------------------------------------------------ sweep
 
 
@@ -148,6 +180,17 @@ def test_sweep_tells_what_depends_on_the_radius():
     np.testing.assert_array_equal(result.censored[0], True)
     only = jr.radius_sweep(bowl, flat, KEY, ZERO, radii=radii[1:2], **SMALL)
     assert not np.any(only.stable)  # one radius says nothing about others
+
+
+def test_sweep_knows_when_every_class_is_masked():
+    def alone(w, x):
+        return jnp.stack([x @ w, jnp.full(len(x), -jnp.inf)], axis=1)
+
+    result = jr.radius_sweep(alone, jnp.ones(2), KEY, ZERO, radii=[0.5, 1.0], **SMALL)
+    assert np.all(np.isnan(result.score))
+    np.testing.assert_array_equal(result.target, -1)
+    np.testing.assert_array_equal(result.status, Status.MASKED)
+    assert not np.any(result.stable | result.censored.any(axis=0))
 
 
 SCORES = np.ones(3, np.float32)

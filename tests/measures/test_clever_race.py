@@ -110,6 +110,35 @@ def test_thousand_classes():
     assert np.isfinite(raced.maxima).mean() < 0.6
 
 
+def test_masked_and_tied_classes_race_along():
+    params, x = network_params(4), inputs(4)
+    clean = np.asarray(network(params, x))
+    label = clean.argmax(axis=1)
+    mask = np.bincount(label, minlength=K).argmin()  # a class that is seldom or never predicted
+    tied = np.bincount(label, minlength=K).argmax()
+
+    def edge(params, x):
+        """One class is ruled out; the last one is always level with the most frequent one."""
+        logits = network(params, x)
+        logits = jnp.where(jnp.arange(K)[None] == mask, -jnp.inf, logits)
+        return jnp.concatenate([logits[:, :-1], logits[:, tied][:, None]], axis=1)
+
+    options = {"radius": 0.5, "num_batches": G, "batch_size": B}
+    raced, full = (
+        jr.clever_score(edge, params, jax.random.key(0), x, race=race, **options)
+        for race in (True, False)
+    )
+    assert check_against_full(raced, full) == len(x)
+    assert dropped(raced).any()
+    assert not dropped(raced)[:, mask].any()
+    others = np.asarray(raced.label) != mask
+    np.testing.assert_array_equal(np.asarray(raced.status)[others, mask], Status.MASKED)
+    level = np.isin(raced.label, [tied, K - 1])
+    assert level.any()
+    np.testing.assert_array_equal(np.asarray(raced.score)[level], 0.0)
+    assert np.all(np.asarray(raced.score)[~level] > 0)
+
+
 def test_dropped_classes_cost_no_gradients():
     rows = []
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxrobust import _checks, models
 from jaxrobust.measures.clever.score import CleverScore, clever_score
+from jaxrobust.measures.clever.status import CleverStatus
 
 Array = jax.Array
 
@@ -25,6 +26,8 @@ class Bracket(NamedTuple):
             begin with (an attack's distance is 0 there, and says nothing about the prediction).
         num_violations: scalar int.
         num_comparable: scalar int.
+        status: ``[n]`` int; bits of :class:`CleverStatus`: those that ``clever`` has for its
+            target (none where plain scores were given), and ``REFUTED`` where violated.
     """
 
     lower: Array
@@ -33,6 +36,7 @@ class Bracket(NamedTuple):
     comparable: Array
     num_violations: Array
     num_comparable: Array
+    status: Array
 
 
 def bracket(clever: Any, *attack_results: Any) -> Bracket:
@@ -79,17 +83,27 @@ def bracket(clever: Any, *attack_results: Any) -> Bracket:
             )
         _checks.values(name, distance, lambda v: v >= 0, "distances, not negative and not NaN")
         distances.append(distance)
-    return _bracket(lower, jnp.stack(distances))
+    status = jnp.zeros(lower.shape, jnp.int32)
+    if hasattr(clever, "status"):
+        status = _of_target(clever.status, clever.target)
+    return _bracket(lower, jnp.stack(distances), status)
+
+
+def _of_target(status: Array, target: Array) -> Array:
+    """The bits of the class that the score belongs to: ``[..., n]`` of ``[..., n, K]``."""
+    bits = jnp.take_along_axis(status, jnp.maximum(target, 0)[..., None], axis=-1)[..., 0]
+    return jnp.where(target < 0, int(CleverStatus.MASKED), bits)
 
 
 @jax.jit
-def _bracket(lower: Array, distances: Array) -> Bracket:
+def _bracket(lower: Array, distances: Array, status: Array) -> Bracket:
     upper = distances.min(axis=0)
     comparable = ~jnp.isnan(lower) & (upper > 0)
     # Both are rounded: a score that equals the distance in a linear model is no violation.
     slack = 16 * jnp.finfo(upper.dtype).eps
     violated = comparable & (lower > upper * (1 + slack))
-    return Bracket(lower, upper, violated, comparable, violated.sum(), comparable.sum())
+    status = status | jnp.where(violated, int(CleverStatus.REFUTED), 0)
+    return Bracket(lower, upper, violated, comparable, violated.sum(), comparable.sum(), status)
 
 
 class RadiusSweep(NamedTuple):
@@ -100,7 +114,8 @@ class RadiusSweep(NamedTuple):
         score: ``[S, n]``.
         interval: ``[S, n, 2]``.
         target: ``[S, n]`` int.
-        status: ``[S, n]`` int; bits of :class:`CleverStatus`, of the target.
+        status: ``[S, n]`` int; bits of :class:`CleverStatus`, of the target (``MASKED`` where
+            every class is).
         censored: ``[S, n]`` bool; the score is the radius, which says only that it is not smaller.
         stable: ``[n]`` bool; at least two scores are neither NaN nor censored, and those differ by
             no more than the tolerance.
@@ -175,7 +190,7 @@ def radius_sweep(
 @jax.jit
 def _sweep(results: list[CleverScore], tolerance: Array) -> RadiusSweep:
     of = jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
-    status = jnp.take_along_axis(of.status, jnp.maximum(of.target, 0)[..., None], axis=-1)[..., 0]
+    status = _of_target(of.status, of.target)
     censored = of.score >= of.radius
     usable = ~censored & ~jnp.isnan(of.score)
     largest = jnp.where(usable, of.score, -jnp.inf).max(axis=0)

@@ -18,7 +18,8 @@ class CleverStatus(enum.IntFlag):
             Where all are 0 and the margin changes all the same, the score is NaN.
         STEEPER: The margin changed faster between two points than the estimated maximum of its
             gradient allows, so the gradients are not to be trusted, or the estimate is too low.
-        REFUTED: A sampled point closer than the score already loses the margin.
+        REFUTED: A sampled point closer than the score already loses the margin; in the result of
+            ``bracket``, an attack came closer.
         TIES: Fewer than half of the maxima are distinct: they come from a few discrete values, to
             which no continuous distribution fits.
         POOR_FIT: The Kolmogorov-Smirnov test rejects the fit at 5%.
