@@ -43,6 +43,15 @@ def output_struct(apply_fn: ApplyFn, params: Any, x: Array) -> jax.ShapeDtypeStr
             " call NumPy or branch on them?). Wrap a model that is not written in JAX:"
             " jaxrobust.models.from_numpy(predict)."
         ) from error
+    except Exception as error:
+        error.add_note(
+            "jaxrobust called apply_fn(params, x) with x of shape"
+            f" {x.shape} and params of type {type(params).__name__}. For a Flax module params is"
+            " what init returned, the collection 'params' and all others; whatever else the module"
+            " needs is bound by a function, such as"
+            " lambda params, x: module.apply(params, x, train=False)."
+        )
+        raise
     if not hasattr(out, "shape") or not jnp.issubdtype(out.dtype, jnp.floating):
         raise ValueError(
             "apply_fn must return one floating-point array of outputs, shape [B, K];"

@@ -143,3 +143,16 @@ def test_bad_arguments_are_named(arguments, error, message):
 def test_not_inside_a_trace():
     with pytest.raises(TypeError, match="x must be concrete"):
         jax.jit(lambda x: jr.check_model(linear, W, x).accuracy)(X)
+
+
+def test_what_a_model_raises_is_kept_and_told_how_it_was_called():
+    linen = pytest.importorskip("flax.linen")
+    module = linen.Dense(3)
+    x = jnp.ones((4, 2))
+    variables = module.init(jax.random.key(0), x)
+    jr.models.num_classes(module.apply, variables, x)
+    with pytest.raises(Exception, match="dictionary of collections") as caught:
+        jr.models.num_classes(module.apply, variables["params"], x)
+    notes = "".join(caught.value.__notes__)
+    assert "x of shape (4, 2) and params of type dict" in notes
+    assert "train=False" in notes
