@@ -14,6 +14,18 @@ exactly; ``--peer-double`` gives the peers float64, where they do too.
 Printed for each attack and library: share of images fooled, mean distance where fooled (and over
 the images that all libraries fooled), and seconds, the least of the runs (ours without compiling).
 ``pgd20_gradients`` is no attack: 20 bare gradients in JAX and in torch, what PGD-20 cannot beat.
+
+Found on two CPU cores with JAX 0.10, torch 2.14, torchattacks 3.5, foolbox 3.3 and ART 1.20, on 200
+images (CW: 30), radii in units of 1/255 for linf; share fooled, or mean distance, ours first:
+
+    FGSM linf 8, 1          87.0%, 50.5%; peers in float64 the same, in float32 81.0% and 49.0%
+    PGD-20 linf 8, 0.5      100%, 40.0% in all four
+    PGD-20 l2 0.1           59.5%; torchattacks 60.0%, foolbox and ART 59.0%
+    MI-FGSM linf 8, 0.5     100% in all; 33.0%; 33.0%, 32.5%, 33.0%
+    DeepFool l2             100% at 0.1264; torchattacks 93%, at 0.1240 where ours needs 0.1238;
+                            foolbox 100% at 0.1266, ART 100% at 0.1278
+    DeepFool linf           100% at 0.00370; foolbox 100% at 0.00382
+    CW l2                   100% at 0.0954; foolbox 100% at 0.1033, torchattacks 100% at 0.1715
 """
 
 from __future__ import annotations
