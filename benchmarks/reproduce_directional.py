@@ -25,8 +25,9 @@ Found with 40 images (37 classed rightly) and 16 draws: kappa_.25 / R at kappa* 
     PGD-20    32.3 / .047 / 1       10.9 / .140 / 1
     PGN       32.9 / .044 / 1       9.1 / .204 / 1
 
-In l2 the attacks come in the paper's order but for the two PGDs, whose intervals overlap; in linf
-too, but for PGN: the paper has .079 (kappa_.25 17), here it is as narrow as PGD. The correlation of
+In l2 the attacks come in the paper's order but for the two PGDs; in linf but for FGSM and MI-FGSM
+(both pairs far within their intervals) and PGN: the paper has .079 and kappa_.25 of 17 (here 20 to
+47 with 95% confidence), and here PGN is as narrow as PGD. The correlation of
 R(kappa) with R(0) falls with kappa for every attack, from 1 to below .3 at kappa 50.
 """
 
