@@ -14,8 +14,8 @@ over keys. By default all is reduced, narrow networks too; --full is the paper's
 N_b = 500, N_s = 1024. --imagenet scores a few images with EfficientNet-Lite0 instead.
 
 Seen on two CPU cores: 20 images, MLPs of 256 units, CNN of 16, 32, 64 channels and units, 2,000
-steps of training; N_b = 100, N_s = 128 and 60 steps of Carlini-Wagner for mlp, else 50, 64 and 50. Means;
-I-FGSM's depend on its grid of eps.
+steps of training; N_b = 100, N_s = 128 and 60 steps of Carlini-Wagner for mlp, else 50, 64 and
+50. Means; I-FGSM's depend on its grid of eps.
 
     network    norm  target  CLEVER  CW      I-FGSM  SLOPE   K-S ok
     mlp        l2    least   2.540   3.665   4.192   5.000   1.00
@@ -46,7 +46,8 @@ I-FGSM's depend on its grid of eps.
     (0.987)    l2    random  1.246   2.657   2.639   4.997   1.00
                l2    top2    0.758   1.754   1.963   4.746   1.00
 
-No score was above the nearest attack, and none was the radius, as SLOPE's often are. K-S accepts all fits but those of the distilled network: 50% to 73% there, against nearly
+No score was above the nearest attack, and none was the radius, as SLOPE's often are.
+K-S accepts all fits but those of the distilled network: 50% to 73% there, against nearly
 all in the paper. Untargeted l2 scores against N_b: mlp 0.859 (10), 0.957 (25), 0.947 (50), 0.854
 (100); distilled 1.278, 1.246, 1.229; bounded 0.732, 0.529, 0.348: so few points tell little of the
 upper end, which moves up with more maxima. Over ten keys the runner-up's scores of mlp deviate by
