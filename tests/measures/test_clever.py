@@ -121,9 +121,10 @@ def test_known_bias_of_the_sample(size, expected):
         margin = jnp.sum(x**2, axis=1) / 2 + 1
         return jnp.stack([margin, jnp.zeros_like(margin)], axis=1)
 
-    x = jnp.zeros((1, size)).at[0, 0].set(1.0)  # the true maximum of |x| in the ball is 2
+    x = jnp.zeros((16, size)).at[:, 0].set(1.0)  # the true maximum of |x| in the ball is 2
     result = jr.clever_score(norm_margin, (), KEY, x, radius=1.0, num_batches=200, batch_size=256)
-    np.testing.assert_allclose(result.lipschitz[0, 1], expected, atol=0.03)
+    ends = np.asarray(result.lipschitz[:, 1])  # of 16 samples
+    np.testing.assert_allclose(ends.mean(), expected, atol=2e-3 + 4 * ends.std() / 16**0.5)
 
 
 # ------------------------------------------------------------------------------ the points it draws
