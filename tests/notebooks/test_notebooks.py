@@ -43,10 +43,7 @@ def test_every_notebook_is_tested():
     assert tuple(sorted(path.stem for path in FOLDER.glob("*.ipynb"))) == NAMES
 
 
-# Six of the seven take most of a minute of compilation between them.
-@pytest.mark.parametrize(
-    "name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_runs(name, tmp_path):
     # As a reader would run it, but smaller: no devices or data of the tests' own.
     kept = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAXROBUST_DATA")}
