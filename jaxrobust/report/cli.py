@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import contextlib
 import dataclasses
 import io
@@ -43,6 +42,10 @@ class _UserError(Exception):
     """A mistake of the user's: one line, no traceback."""
 
 
+class _StillRunning(KeyboardInterrupt):
+    """Ctrl-C, while compiled code goes on: it cannot be stopped."""
+
+
 class _NotRead(Exception):
     """Nobody reads standard output any more."""
 
@@ -68,8 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _NotRead:
         _silence()
         return NOT_READ
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print(f"\ninterrupted{_kept(arguments)}", file=sys.stderr)
+        if isinstance(stop, _StillRunning):
+            _leave_at_once()
         return INTERRUPTED
     except Exception as error:
         if arguments.debug:
@@ -418,17 +423,18 @@ def _interruptible(work: Callable[[], T]) -> T:
     try:
         while thread.is_alive():
             thread.join(0.2)
-    except KeyboardInterrupt:
-        # Compiled code cannot be stopped, and JAX would wait for it when the interpreter exits.
-        # Finished sections are saved, so skipping all that loses nothing.
-        atexit.register(_leave_at_once)
-        raise
+    except KeyboardInterrupt as stop:
+        raise _StillRunning from stop
     if failure:
         raise failure[0]
     return outcome[0]
 
 
 def _leave_at_once() -> None:
+    """Ends the process without the interpreter's own farewells, which may wait for compiled code.
+
+    Finished sections are saved, so skipping them loses nothing.
+    """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

@@ -17,12 +17,19 @@ QUICK = ["--sections", "theta", "--scales", "3", "--replicates", "60", "--quiet"
 
 
 def outside(tmp_path_factory, arguments, cwd):
-    """Starts the command line in a process of its own, without the tests' eight devices."""
+    """Starts the command line in a process of its own, without the tests' eight devices.
+
+    It answers Ctrl-C even where the tests run in the background, whose children ignore it.
+    """
     environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     said = tmp_path_factory.mktemp("said")
     out, err = said / "out", said / "err"
     with out.open("w") as stdout, err.open("w") as stderr:
-        command = [sys.executable, "-m", "jaxrobust.report", *arguments]
+        start = (
+            "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+            " runpy.run_module('jaxrobust.report', run_name='__main__', alter_sys=True)"
+        )
+        command = [sys.executable, "-c", start, *arguments]
         process = subprocess.Popen(command, env=environment, cwd=cwd, stdout=stdout, stderr=stderr)
     return process, out, err
 
