@@ -57,7 +57,8 @@ class ReverseWeibullStatus(enum.IntEnum):
             maximum likelihood the two come together: at shape 1, the exponential distribution,
             the density is largest at the location.)
         DIVERGED: The shape is at ``MAX_SHAPE``: the tail looks like Gumbel's, which has no upper
-            end. The location is the best one at that shape, not an estimate of an end.
+            end. The location is the best one at that shape, not an estimate of an end. (Where
+            least squares holds it at the largest maximum besides, this is the status too.)
         DEGENERATE: All maxima are equal (to rounding). The location is that value, the scale 0.
         INVALID: A maximum is NaN or infinite, their range overflows, or there are fewer than 3.
     """

@@ -83,7 +83,7 @@ def test_new_values_compile_nothing(fit, interval, bootstrap):
 def test_gradient_meets_finite_differences(fit, method):
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
-        samples = [1 - rng.weibull(4.0, SIZE), rng.gumbel(size=SIZE), -rng.weibull(0.5, SIZE)]
+        samples = [1 - rng.weibull(4.0, SIZE), rng.gumbel(size=SIZE), -rng.weibull(0.8, SIZE)]
 
         def summary(result):
             return result.location + 0.3 * result.scale + 0.1 * result.shape
@@ -93,7 +93,8 @@ def test_gradient_meets_finite_differences(fit, method):
         )
         assert {*fit(samples, method).status} == {OK, DIVERGED, ENDPOINT}
         for i, sample in enumerate(samples):
-            which = np.argsort(sample)[:: SIZE // 15]
+            # None so near the top that a shift would make it the largest.
+            which = np.argsort(sample)[: -SIZE // 50 : SIZE // 15]
             shifts = 1e-4 * np.ptp(sample) * np.eye(SIZE)[which]
             moved = summary(fit(np.concatenate([sample + shifts, sample - shifts]), method))
             numeric = (moved[: which.size] - moved[which.size :]) / (2e-4 * np.ptp(sample))
