@@ -13,12 +13,12 @@ html { color-scheme: light dark; -webkit-text-size-adjust: 100%; text-size-adjus
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif;
   overflow-wrap: break-word; }
-main { max-width: 66rem; margin: 0 auto; padding: 1.5rem 1.25rem 4rem; }
+main { max-width: 50rem; margin: 0 auto; padding: 1.5rem 1.25rem 4rem; }
 h1 { font-size: 1.65rem; line-height: 1.25; margin: .25rem 0 .25rem; font-weight: 650; }
 h2 { font-size: 1.25rem; margin: 2.75rem 0 .5rem; padding-top: .75rem;
   border-top: 1px solid var(--rule); font-weight: 650; }
 h3 { font-size: 1rem; margin: 1.75rem 0 .4rem; font-weight: 650; }
-p, li, dd { max-width: 44rem; }
+p, li, dd { max-width: 46rem; }
 p { margin: .5rem 0; }
 .kicker, .quiet, figcaption { color: var(--muted); font-size: .875rem; }
 .kicker { margin: 0; }
@@ -29,14 +29,14 @@ p { margin: .5rem 0; }
 .flag ul { padding-left: 1.1rem; margin: .25rem 0; }
 figure { margin: 1rem 0; break-inside: avoid; }
 figure svg { display: block; width: 100%; height: auto; }
-figcaption { margin-top: .25rem; max-width: 36rem; }
-.wide { max-width: 38rem; }
-.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr));
-  gap: .5rem 2.5rem; max-width: 60rem; }
+figcaption { margin-top: .25rem; max-width: 42rem; }
+.wide { max-width: 36rem; }
+.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr));
+  gap: .5rem 2rem; }
 .grid > figure { max-width: 32rem; }
 .scroll { overflow-x: auto; margin: .75rem 0; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums;
-  line-height: 1.35; }
+  line-height: 1.35; min-width: min(100%, 26rem); }
 caption { text-align: left; color: var(--muted); padding-bottom: .4rem; }
 th, td { padding: .4rem .75rem .4rem 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--rule); font-weight: 400; }

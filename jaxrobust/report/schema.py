@@ -52,9 +52,11 @@ A section below is ``{"left_out": why}`` where it makes no sense for the model. 
 ``sections.preflight``: num_examples, outputs, zero_gradient (share, or null), findings [{code,
 severity, message, advice}].
 
-``sections.flip``: config (sigma, num_samples, confidence, noise_unit), mean (estimate; over the
-population of examples), mean_monte_carlo (over these examples), examples (index, label, predicted,
-certainty, probability, low, high, num_invalid).
+``sections.flip``: config (sigma, num_samples, confidence, noise_unit), unmoved (the probability
+that a draw leaves an input as it is, its noise rounded away in every feature; 0 unless all features
+that get noise hold whole numbers), mean (estimate; over the population of examples),
+mean_monte_carlo (over these examples), examples (index, label, predicted, certainty, probability,
+low, high, num_invalid).
 
 ``sections.distance``: config (norm, unit, attack), median, quantile_90 (of the distances found that
 are not 0), num_already_wrong, num_not_found, examples (index, distance; 0 where misclassified, null

@@ -1,5 +1,6 @@
 """The robustness card: each section is what its measure says, and an interruption loses nothing."""
 
+import dataclasses
 import json
 
 import jax
@@ -80,6 +81,26 @@ def test_flips_are_those_of_the_measure_for_the_same_key(card):
     )  # fmt: skip
     np.testing.assert_allclose(column(section["examples"]["probability"]), found.probability)
     np.testing.assert_allclose(section["mean"]["interval"], found.mean_interval, rtol=1e-6)
+
+
+def test_noise_that_is_rounded_away_is_said():
+    x = np.round(4 * X)
+    scale = np.array([0.8, 1.2, 0.0], np.float32)
+    config = dataclasses.replace(CONFIG, sections=("flip",), sigma=0.5)
+    whole = jr.report.robustness_card(
+        linear, W, KEY, x, Y, config=config, feature_scale=scale, integer=np.ones(3, bool)
+    )
+    noise = jr.perturbations.gaussian(0.5, feature_scale=scale, integer=np.ones(3, bool))
+    same = [np.asarray(jr.perturb(noise, KEY, x, replicate=j) == x).all(axis=1) for j in range(100)]
+    unmoved = whole.section("flip")["unmoved"]
+    assert abs(np.mean(same) - unmoved) < 4 * np.sqrt(unmoved * (1 - unmoved) / np.size(same))
+    assert 0.4 < unmoved < 0.6
+    assert any("rounding takes the noise away" in sentence for sentence in whole.summary)
+    partly = jr.report.robustness_card(
+        linear, W, KEY, x, Y, config=config, feature_scale=scale, integer=np.array([1, 0, 1], bool)
+    )
+    assert partly.section("flip")["unmoved"] == 0
+    assert not any("rounding" in sentence for sentence in partly.summary)
 
 
 def test_distances_are_the_closed_form_in_units(card):

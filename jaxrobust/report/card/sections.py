@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
+from scipy import special
 
 from jaxrobust import attacks, measures, models, montecarlo, perturbations
 from jaxrobust.measures.clever import CleverStatus
@@ -152,6 +153,7 @@ def _flip(model: Model, done: dict[str, Any]) -> dict[str, Any]:
             "confidence": config.theta.confidence,
             "noise_unit": config.theta.noise_unit,
         },
+        "unmoved": plain(_unmoved(model)),
         "mean": estimate(found.mean, found.mean_interval, reason),
         "mean_monte_carlo": estimate(found.mean, found.mean_monte_carlo_interval, reason),
         "examples": {
@@ -166,6 +168,20 @@ def _flip(model: Model, done: dict[str, Any]) -> dict[str, Any]:
         },
     }
     return data
+
+
+def _unmoved(model: Model) -> float:
+    """How probable it is that the noise of a draw is rounded away in every feature."""
+    shape = model.x.shape[1:]
+    whole, allowed = (
+        np.broadcast_to(default if mask is None else np.asarray(mask), shape)
+        for mask, default in ((model.integer, False), (model.where, True))
+    )
+    deviation = model.config.sigma * np.asarray(model.scale, np.float64)
+    moves = allowed & (deviation > 0)
+    if not moves.any() or not whole[moves].all():
+        return 0.0 if moves.any() else 1.0
+    return float(np.prod(special.erf(0.5 / (deviation[moves] * np.sqrt(2)))))
 
 
 def _distance(model: Model, done: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TITLE = "Single predictions: flip probability"
 _MOST_SHOWN = 10
+_MUCH_UNMOVED = 0.05
 
 
 def summary(data: dict[str, Any]) -> list[str]:
@@ -29,6 +30,11 @@ def summary(data: dict[str, Any]) -> list[str]:
         f" {_common.with_interval(data['mean'], config['confidence'])} on average over examples of"
         " this kind."
     ]
+    if data["unmoved"] > _MUCH_UNMOVED:
+        words.append(
+            f"{show_share(data['unmoved'])} of these draws leave the input as it is, since its"
+            " features are whole numbers and rounding takes the noise away."
+        )
     columns = data["examples"]
     never = [h for p, h in zip(columns["probability"], columns["high"], strict=True) if p == 0]
     if never:
@@ -85,6 +91,12 @@ def html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
         " input, whether that was right or wrong."
     )
     flags = []
+    if data["unmoved"] > _MUCH_UNMOVED:
+        flags.append(
+            f"{show_share(data['unmoved'])} of the draws leave the input as it is: its features are"
+            " whole numbers, and noise below a half is rounded away. Few flips say little here; a"
+            " larger sigma says more."
+        )
     invalid = sum(n > 0 for n in columns["num_invalid"])
     if invalid:
         flags.append(f"{invalid} examples have draws for which the model gave no label.")
