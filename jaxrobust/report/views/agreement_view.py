@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import stats
 
 from jaxrobust.report import page, svg
 from jaxrobust.report.formats import show, show_interval, show_share
@@ -50,10 +51,7 @@ def draw(data: dict[str, Any]) -> list[svg.Plot]:
         return []
     names = data["names"]
     size = len(names)
-    columns = {
-        name: np.array([np.nan if v is None else v for v in data["columns"][name]], float)
-        for name in names
-    }
+    columns = {name: _ranks(name, data["columns"][name]) for name in names}
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(size - 1, size - 1, squeeze=False)
@@ -68,16 +66,11 @@ def draw(data: dict[str, Any]) -> list[svg.Plot]:
                 markeredgewidth=0, alpha=0.6,
             )  # fmt: skip
             axes.grid(False)
-            axes.tick_params(labelsize=6.5, length=2)
-            axes.locator_params(nbins=3)
+            axes.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[], yticks=[])
             if j == 0:
-                axes.set_ylabel(NAMES[up][1], fontsize=8)
-            else:
-                axes.set_yticklabels([])
+                axes.set_ylabel(NAMES[up][1], fontsize=10)
             if i == size - 2:
-                axes.set_xlabel(NAMES[across][1], fontsize=8)
-            else:
-                axes.set_xticklabels([])
+                axes.set_xlabel(NAMES[across][1], fontsize=10)
 
     return [
         svg.draw(
@@ -85,10 +78,18 @@ def draw(data: dict[str, Any]) -> list[svg.Plot]:
             paint,
             alt=f"Scatter plots of {size} measures against each other for"
             f" {data['num_examples']} examples; the table gives their rank correlations.",
-            caption="Each point is an example; upwards and to the right is more robust.",
+            caption="Each point is an example, placed by its ranks: from the least robust at the left"
+            " and bottom to the most robust.",
             size=(5.2, 5.0),
         )
     ]
+
+
+def _ranks(name: str, values: Sequence[float | None]) -> np.ndarray:
+    """Ranks from 0 to 1, ties sharing theirs; where no adversarial distance was found, the top."""
+    missing = np.inf if name == "distance" else np.nan
+    ranks = stats.rankdata([missing if v is None else v for v in values], nan_policy="omit")
+    return (ranks - 1) / max(len(ranks) - 1, 1)
 
 
 def html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
