@@ -49,7 +49,7 @@ def bounded_mean(samples: Any, confidence: Any = 0.95, *, where: Any = None) -> 
     _checks.values(
         "samples", samples, lambda v: np.isnan(v) | ((v >= 0) & (v <= 1)), "between 0 and 1"
     )
-    where = jnp.ones(samples.shape, bool) if where is None else jnp.asarray(where)
+    where = np.ones(samples.shape, bool) if where is None else jnp.asarray(where)
     if where.dtype != bool:
         raise TypeError(f"where must be bool; got {_checks.describe(where)}.")
     if where.shape != samples.shape:
@@ -60,7 +60,7 @@ def bounded_mean(samples: Any, confidence: Any = 0.95, *, where: Any = None) -> 
 
 
 @jax.jit
-def _bounded_mean(samples: Array, confidence: Array, where: Array) -> Array:
+def _bounded_mean(samples: Array, confidence: Array, where: Any) -> Array:
     n = where.sum()
     seen = jnp.cumsum(where)
     mean = (0.5 + jnp.cumsum(jnp.where(where, samples, 0))) / (seen + 1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrobust import _checks
 
@@ -36,7 +38,7 @@ def output_struct(apply_fn: ApplyFn, params: Any, x: Array) -> jax.ShapeDtypeStr
     """Shape and dtype of the outputs for a batch of inputs, without running the model."""
     check_apply_fn(apply_fn)
     try:
-        out = jax.eval_shape(apply_fn, params, jax.ShapeDtypeStruct(x.shape, x.dtype))
+        out = _eval_shape(apply_fn, params, jax.ShapeDtypeStruct(x.shape, x.dtype))
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
         raise TypeError(
             "apply_fn must be traceable by JAX, but it asks for the values of its inputs (does it"
@@ -63,6 +65,33 @@ def output_struct(apply_fn: ApplyFn, params: Any, x: Array) -> jax.ShapeDtypeStr
             f" [B, ...]; got shape {out.shape} for inputs of shape {x.shape}."
         )
     return out
+
+
+def _eval_shape(apply_fn: ApplyFn, params: Any, x: jax.ShapeDtypeStruct) -> Any:
+    """``jax.eval_shape``, remembered for each structure: a call of a measure asks every time."""
+    leaves, tree = jax.tree.flatten(params)
+    if not all(isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves):
+        return jax.eval_shape(apply_fn, params, x)
+    shapes = tuple(
+        jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=getattr(leaf, "weak_type", False))
+        for leaf in leaves
+    )
+    try:
+        hash(tree)
+    except TypeError:  # what a node of the tree keeps beside its leaves need not be hashable
+        return jax.eval_shape(apply_fn, params, x)
+    return _remembered(apply_fn, tree, shapes, x, jax.config.read("jax_enable_x64"))
+
+
+@functools.lru_cache(maxsize=64)
+def _remembered(
+    apply_fn: ApplyFn,
+    tree: Any,
+    shapes: tuple[jax.ShapeDtypeStruct, ...],
+    x: jax.ShapeDtypeStruct,
+    x64: bool,
+) -> Any:
+    return jax.eval_shape(apply_fn, tree.unflatten(shapes), x)
 
 
 def num_classes(apply_fn: ApplyFn, params: Any, x: Array) -> int:

@@ -15,7 +15,10 @@ _STATUS = {
     GompertzStatus.OK: "the data support all parameters",
     GompertzStatus.INVALID: "not fitted: some points are not finite numbers",
     GompertzStatus.TOO_FEW: "not fitted: fewer than five noise levels",
-    GompertzStatus.FLAT: "not fitted: the curve does not rise above its own scatter",
+    GompertzStatus.FLAT: (
+        "not fitted: no rise stands out from a constant; the curve is flat, or its noise levels are"
+        " few"
+    ),
     GompertzStatus.DECREASING: "not fitted: the curve falls",
     GompertzStatus.UNSATURATED: (
         "the measured range shows no plateau: the curve fits within it, but a, b, c and what is"

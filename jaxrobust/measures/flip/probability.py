@@ -230,7 +230,7 @@ def _summarise(
         probability=sums.probability,
         interval=interval,
         robustness=sums.robustness,
-        flips=sums.possible[0],
+        flips=sums.flips,
         num_samples=sums.num_samples,
         reference=reference,
         num_invalid=sums.invalid,
@@ -246,6 +246,7 @@ class _Sums(NamedTuple):
     probability: Array
     robustness: Array
     mean: Array
+    flips: Array
     invalid: Array
     num_samples: Array
     possible: Array  # [2, n]: flips, if no invalid draw was one and if all were
@@ -270,6 +271,7 @@ def _sums(flips: Array, invalid: Array, *, num_samples: int) -> _Sums:
         probability=probability,
         robustness=1 - probability,
         mean=probability.mean(),
+        flips=all_flips,
         invalid=all_invalid,
         num_samples=jnp.int32(num_samples),
         possible=jnp.stack([all_flips, all_flips + all_invalid]),

@@ -78,8 +78,8 @@ def draw(data: dict[str, Any]) -> list[svg.Plot]:
             paint,
             alt=f"Scatter plots of {size} measures against each other for"
             f" {data['num_examples']} examples; the table gives their rank correlations.",
-            caption="Each point is an example, placed by its ranks: from the least robust at the left"
-            " and bottom to the most robust.",
+            caption="Each point is an example, placed by its ranks: the least robust at the left"
+            " and bottom, the most robust at the right and top.",
             size=(5.2, 5.0),
         )
     ]
