@@ -378,4 +378,4 @@ def test_a_correlation_without_an_interval_can_be_shown():
         "spearman": [[one, number], [number, one]],
     }
     assert "Do the measures agree?" in agreement_view.html(data, agreement_view.draw(data))
-    assert "interval" not in agreement_view.summary(data)[0]
+    assert "(no interval)" in agreement_view.summary(data)[0]

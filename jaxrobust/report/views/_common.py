@@ -8,6 +8,7 @@ from jaxrobust.report import page
 from jaxrobust.report.formats import Estimate, show, show_interval, show_share
 
 NORMS = {"l1": "ℓ1", "l2": "ℓ2", "linf": "ℓ∞"}
+_NO_INTERVAL = "no interval"
 ATTACKS = {"dn": "DN", "fgsm": "FGSM", "mi_fgsm": "MI-FGSM", "pgd": "PGD-20", "pgn": "PGN"}
 
 
@@ -21,16 +22,16 @@ def left_out(title: str, data: dict[str, Any]) -> str | None:
 def with_interval(number: Estimate, confidence: float) -> str:
     """A number in a sentence, with its interval in parentheses."""
     inner = show_interval(number["interval"])
-    return show(number["value"]) + (
-        f" ({show_share(confidence)} interval {inner})" if inner else ""
-    )
+    words = f"{show_share(confidence)} interval {inner}" if inner else _NO_INTERVAL
+    return f"{show(number['value'])} ({words})"
 
 
 def cell(number: Estimate, missing: str = "–") -> page.Cell:
     """A number in a table, its interval below."""
+    inner = show_interval(number["interval"])
     if number["value"] is None:
-        return (missing, show_interval(number["interval"]))
-    return (show(number["value"]), show_interval(number["interval"]))
+        return (missing, inner)
+    return (show(number["value"]), inner or _NO_INTERVAL)
 
 
 def noise(sigma: float, unit: str | None) -> str:

@@ -37,11 +37,11 @@ def summary(data: dict[str, Any]) -> list[str]:
 
     def words(pair: Any) -> str:
         a, b, number = pair
-        return f"{NAMES[a][0]} and {NAMES[b][0]} ({_common.with_interval(number, confidence)})"
+        return f"{NAMES[a][0]} and {NAMES[b][0]}, {_common.with_interval(number, confidence)}"
 
     text = f"Rank correlation between measures is highest for {words(ordered[-1])}"
     if len(ordered) > 1:
-        text += f" and lowest for {words(ordered[0])}"
+        text += f", and lowest for {words(ordered[0])}"
     return [text + "."]
 
 
