@@ -1,10 +1,11 @@
 """What the estimators take beyond the bare model: run time, compiling, retraces, Python.
 
-    python benchmarks/overheads.py [--rounds 5] [--resnet]
+    python benchmarks/overheads.py [--rounds 5] [--networks mlp resnet lite0]
 
 Each estimator takes turns with as many bare calls of the jitted model (or gradient) on chunks of
-the same size. Ratios are medians over rounds. The network is 16-32-16-3; a sweep has 21 points.
-``--resnet`` adds a ResNet-32 for CIFAR-10 with weights of no meaning, on small batches.
+the same size. Ratios are medians over rounds. ``mlp`` is a network 16-32-16-3; its sweep has 21
+points. ``resnet`` is ResNet-32 for CIFAR-10 with weights of no meaning, on small batches, ``lite0``
+EfficientNet-Lite0 for ImageNet with weights from the folder of JAXROBUST_DATA.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrobust as jr
+from jaxrobust.zoo.efficientnet import load_imagenet
 from jaxrobust.zoo.resnet import cifar10_logits
 
 CHUNK, SWEEP_CHUNK = 8000, 1000  # about what is taken by default for each
+KEY, NOISE = jax.random.key(0), jr.perturbations.gaussian(0.1)
 traces = 0
 
 
@@ -94,82 +97,41 @@ def compare(label: str, ours: Callable, other: Callable, rounds: int) -> None:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--resnet", action="store_true")
-    args = parser.parse_args()
-    key, noise = jax.random.key(0), jr.perturbations.gaussian(0.1)
+def of_mlp(rounds: int) -> None:
+    """Rows of the small network, and what a call costs that hardly draws."""
     params = weights(16, 32, 16, 3)
     x, labels = jax.random.uniform(jax.random.key(2), (100, 16)), jnp.arange(100) % 3
-    chunk = {"chunk_size": CHUNK}
-
-    print("| estimator | times its bare model calls | ms | ms bare | first call, s |")
-    print("|---|---|---|---|---|")
-    rounds = args.rounds
+    calls = bare(mlp, params, (CHUNK, 16), 200_000 // CHUNK)
     compare(
         "MLP, flips, 100 x 2,000",
-        lambda: (
-            jr.flip_probability(
-                mlp, params, key, x, perturbation=noise, num_samples=2000, **chunk
-            ).flips
-        ),
-        bare(mlp, params, (CHUNK, 16), 200_000 // CHUNK),
+        lambda: jr.flip_probability(
+            mlp, params, KEY, x, perturbation=NOISE, num_samples=2000, chunk_size=CHUNK
+        ).flips,
+        calls,
         rounds,
-    )
+    )  # fmt: skip
     compare(
         "MLP, theta, 2,000 replicates",
         lambda: jr.theta_robustness(
-            mlp, params, key, x, labels, perturbation=noise, loss="brier", num_replicates=2000,
-            **chunk,
+            mlp, params, KEY, x, labels, perturbation=NOISE, loss="brier", num_replicates=2000,
+            chunk_size=CHUNK,
         ).theta,
-        bare(mlp, params, (CHUNK, 16), 200_000 // CHUNK),
+        calls,
         rounds,
     )  # fmt: skip
     compare(
         "MLP, theta sweep, 21 x 200",
         lambda: jr.robustness_curve(
-            mlp, params, key, x, labels, perturbation=jr.perturbations.gaussian, loss="brier",
+            mlp, params, KEY, x, labels, perturbation=jr.perturbations.gaussian, loss="brier",
             scales=jnp.linspace(0, 1, 21), num_replicates=200, chunk_size=SWEEP_CHUNK,
         ).theta,
         bare(mlp, params, (SWEEP_CHUNK, 16), 21 * 20),
         rounds,
     )  # fmt: skip
-    if args.resnet:
-        big, images, size = resnet(), jax.random.uniform(jax.random.key(3), (32, 32, 32, 3)), 32
-        classes = cifar10_logits(big, images).argmax(-1)
-        compare(
-            "ResNet-32, flips, 32 x 8",
-            lambda: jr.flip_probability(
-                cifar10_logits, big, key, images, labels=classes, perturbation=noise,
-                num_samples=8, chunk_size=size,
-            ).flips,
-            bare(cifar10_logits, big, (size, 32, 32, 3), 8),
-            rounds,
-        )  # fmt: skip
-        attacked = images[:16] + 0.03
-        compare(
-            "ResNet-32, directional sweep, 16 x 8 x 11 kappas",
-            lambda: jr.directional_risk(
-                cifar10_logits, big, key, images[:16], classes[:16], attacked, norm="linf",
-                kappas=jnp.geomspace(0.1, 100, 10), num_samples=8, chunk_size=size,
-            ).risk,
-            bare(cifar10_logits, big, (size, 32, 32, 3), 45),  # and the clean and attacked inputs
-            rounds,
-        )  # fmt: skip
-        compare(
-            "ResNet-32, PGD-20 (against 20 gradients), 32 images",
-            lambda: jr.attacks.pgd(
-                cifar10_logits, big, key, images, classes, eps=8 / 255, norm="linf",
-                step_size=2 / 255, num_steps=20,
-            ).x_adv,
-            bare(cifar10_logits, big, (size, 32, 32, 3), 20, gradient=True),
-            rounds,
-        )  # fmt: skip
 
     def small(sigma: float, params: list) -> jax.Array:
         return jr.flip_probability(
-            mlp, params, key, x, perturbation=jr.perturbations.gaussian(sigma), num_samples=1
+            mlp, params, KEY, x, perturbation=jr.perturbations.gaussian(sigma), num_samples=1
         ).flips
 
     jax.block_until_ready(small(0.1, params))
@@ -183,8 +145,63 @@ def main() -> None:
     print(
         f"\nAnother sigma and other weights: {traces - before} retraces of the model in 20 calls;"
         f" a call of 100 x 1 draws takes {1e3 * float(np.median(seconds)):.1f} ms in all, the"
-        f" checks, the counts and their intervals included."
+        f" checks, the counts and their intervals included.\n",
+        flush=True,
     )
+
+
+def of_images(name: str, apply_fn: Callable, params, images, steps: int, rounds: int) -> None:
+    """Rows of a convolutional network."""
+    size = len(images)
+    shape = images.shape
+    labels = apply_fn(params, images).argmax(-1)
+    compare(
+        f"{name}, flips, {size} x 8",
+        lambda: jr.flip_probability(
+            apply_fn, params, KEY, images, labels=labels, perturbation=NOISE, num_samples=8,
+            chunk_size=size,
+        ).flips,
+        bare(apply_fn, params, shape, 8),
+        rounds,
+    )  # fmt: skip
+    half = size // 2
+    compare(
+        f"{name}, directional sweep, {half} x 8 x 11 kappas",
+        lambda: jr.directional_risk(
+            apply_fn, params, KEY, images[:half], labels[:half], images[:half] + 0.03, norm="linf",
+            kappas=jnp.geomspace(0.1, 100, 10), num_samples=8, chunk_size=size,
+        ).risk,
+        bare(apply_fn, params, shape, 45),  # and the clean and attacked inputs
+        rounds,
+    )  # fmt: skip
+    compare(
+        f"{name}, PGD-{steps} (against {steps} gradients), {size} images",
+        lambda: jr.attacks.pgd(
+            apply_fn, params, KEY, images, labels, eps=8 / 255, norm="linf", step_size=2 / 255,
+            num_steps=steps,
+        ).x_adv,
+        bare(apply_fn, params, shape, steps, gradient=True),
+        rounds,
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--networks", nargs="+", default=["mlp"], choices=["mlp", "resnet", "lite0"]
+    )
+    args = parser.parse_args()
+    print("| estimator | times its bare model calls | ms | ms bare | first call, s |")
+    print("|---|---|---|---|---|")
+    if "resnet" in args.networks:
+        images = jax.random.uniform(jax.random.key(3), (32, 32, 32, 3))
+        of_images("ResNet-32", cifar10_logits, resnet(), images, 20, args.rounds)
+    if "lite0" in args.networks:
+        images = jax.random.uniform(jax.random.key(3), (4, 224, 224, 3))
+        of_images("EfficientNet-Lite0", *load_imagenet(), images, 5, args.rounds)
+    if "mlp" in args.networks:
+        of_mlp(args.rounds)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     python benchmarks/run_all.py [--peer-python VENV/bin/python] [-o FILE]
 
+What somebody has written in the file under "Where goals are missed" is kept.
 The peers' Python needs torch, and for some pieces torchattacks, foolbox and
 adversarial-robustness-toolbox; without one, the pieces that need it are left out, and so are those
 that need the data folder of JAXROBUST_DATA where there is none. Takes about a quarter of an hour.
@@ -22,9 +23,18 @@ import time
 import jax
 
 HERE = pathlib.Path(__file__).parent
+COMMENTS = "## Where goals are missed"
 # Title, script, its arguments, whether it has peers, whether it needs data.
 PIECES = (
-    ("Estimators over bare model calls", "overheads.py", ["--resnet"], False, False),
+    (
+        "Estimators over bare model calls", "overheads.py", ["--networks", "resnet", "mlp"],
+        False, False,
+    ),
+    (
+        "Estimators over bare calls of EfficientNet-Lite0", "overheads.py",
+        ["--networks", "lite0", "--rounds", "3"], False, True,
+    ),
+    ("Growth", "growth.py", [], False, False),
     (
         "Theta and flips beside NumPy and PyTorch", "peers_loops.py",
         ["--replicates", "1000"], True, False,
@@ -63,6 +73,8 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=900, help="seconds for each piece")
     parser.add_argument("-o", "--output", type=pathlib.Path, default=HERE / "RESULTS.md")
     args = parser.parse_args()
+    earlier = args.output.read_text() if args.output.exists() else ""
+    kept = "\n" + earlier[earlier.index(COMMENTS) :] if COMMENTS in earlier else ""
     parts = [
         "# Results of the benchmarks",
         f"{datetime.date.today()}. {machine()}.",
@@ -98,7 +110,7 @@ def main() -> None:
         if tables:
             parts.append("\n".join(tables))
         parts.append("```text\n" + "\n".join(plain).strip() + "\n```")
-        args.output.write_text("\n\n".join(parts) + "\n")
+        args.output.write_text("\n\n".join(parts) + "\n" + kept)
         print(f"{script}: {seconds:.0f} s", flush=True)
 
 
