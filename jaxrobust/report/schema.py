@@ -53,8 +53,8 @@ A section below is ``{"left_out": why}`` where it makes no sense for the model. 
 severity, message, advice}].
 
 ``sections.flip``: config (sigma, num_samples, confidence, noise_unit), unmoved (the probability
-that a draw leaves an input as it is, its noise rounded away in every feature; 0 unless all features
-that get noise hold whole numbers), mean (estimate; over the population of examples),
+that a draw leaves an input as it is: 1 where no feature gets noise, 0 where one does that is not
+rounded, between where rounding to whole numbers takes some noise away), mean (estimate; over the population of examples),
 mean_monte_carlo (over these examples), examples (index, label, predicted, certainty, probability,
 low, high, num_invalid).
 

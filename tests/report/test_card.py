@@ -100,6 +100,11 @@ def test_noise_that_is_rounded_away_is_said():
         linear, W, KEY, x, Y, config=config, feature_scale=scale, integer=np.array([1, 0, 1], bool)
     )
     assert partly.section("flip")["unmoved"] == 0
+    silent = jr.report.robustness_card(
+        linear, W, KEY, x, Y, config=dataclasses.replace(config, sigma=0.0)
+    )
+    assert silent.section("flip")["unmoved"] == 1
+    assert any("there is no noise" in sentence for sentence in silent.summary)
     assert not any("rounding" in sentence for sentence in partly.summary)
 
 

@@ -57,16 +57,21 @@ class Model:
         """Options that every measure takes."""
         return {"chunk_size": self.config.theta.chunk_size, "mesh": self.mesh}
 
+    @property
+    def allowed(self) -> np.ndarray:
+        """Which features may be perturbed, ``[...]``."""
+        mask = True if self.where is None else np.asarray(self.where)
+        return np.broadcast_to(mask, self.x.shape[1:])
+
     @functools.cached_property
     def scaled(self) -> units.Scaled | str:
         """The model in units, of the chosen examples; or why there is none."""
         config = self.config
         shape = self.x.shape[1:]
-        allowed = np.broadcast_to(True if self.where is None else np.asarray(self.where), shape)
         logits = self.apply_fn if config.theta.outputs == "logits" else _Logarithm(self.apply_fn)
         image = config.image_shape is not None or len(shape) > 1
         return units.in_units(
-            logits, self.params, self.x[self.chosen], self.scale, allowed, config.bounds, image
+            logits, self.params, self.x[self.chosen], self.scale, self.allowed, config.bounds, image
         )
 
 
@@ -172,15 +177,11 @@ def _flip(model: Model, done: dict[str, Any]) -> dict[str, Any]:
 
 def _unmoved(model: Model) -> float:
     """How probable it is that the noise of a draw is rounded away in every feature."""
-    shape = model.x.shape[1:]
-    whole, allowed = (
-        np.broadcast_to(default if mask is None else np.asarray(mask), shape)
-        for mask, default in ((model.integer, False), (model.where, True))
-    )
+    whole = False if model.integer is None else np.asarray(model.integer)
     deviation = model.config.sigma * np.asarray(model.scale, np.float64)
-    moves = allowed & (deviation > 0)
-    if not moves.any() or not whole[moves].all():
-        return 0.0 if moves.any() else 1.0
+    moves = model.allowed & (deviation > 0)
+    if (moves & ~np.broadcast_to(whole, moves.shape)).any():
+        return 0.0
     return float(np.prod(special.erf(0.5 / (deviation[moves] * np.sqrt(2)))))
 
 

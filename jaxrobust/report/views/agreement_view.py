@@ -89,7 +89,7 @@ def _ranks(name: str, values: Sequence[float | None]) -> np.ndarray:
     """Ranks from 0 to 1, ties sharing theirs; where no adversarial distance was found, the top."""
     missing = np.inf if name == "distance" else np.nan
     ranks = stats.rankdata([missing if v is None else v for v in values], nan_policy="omit")
-    return (ranks - 1) / max(len(ranks) - 1, 1)
+    return (ranks - 1) / max(np.count_nonzero(~np.isnan(ranks)) - 1, 1)
 
 
 def html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:

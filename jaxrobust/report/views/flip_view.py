@@ -30,11 +30,7 @@ def summary(data: dict[str, Any]) -> list[str]:
         f" {_common.with_interval(data['mean'], config['confidence'])} on average over examples of"
         " this kind."
     ]
-    if data["unmoved"] > _MUCH_UNMOVED:
-        words.append(
-            f"{show_share(data['unmoved'])} of these draws leave the input as it is, since its"
-            " features are whole numbers and rounding takes the noise away."
-        )
+    words += _unmoved(data)
     columns = data["examples"]
     never = [h for p, h in zip(columns["probability"], columns["high"], strict=True) if p == 0]
     if never:
@@ -44,6 +40,17 @@ def summary(data: dict[str, Any]) -> list[str]:
             f" to {show(max(never))} each."
         )
     return words
+
+
+def _unmoved(data: dict[str, Any]) -> list[str]:
+    """What to know where many draws change nothing."""
+    if data["unmoved"] <= _MUCH_UNMOVED:
+        return []
+    return [
+        f"{show_share(data['unmoved'])} of these draws leave the input as it is: there is no noise,"
+        " or rounding takes the noise away from features that are whole numbers. Few flips say"
+        " little here."
+    ]
 
 
 def draw(data: dict[str, Any]) -> list[svg.Plot]:
@@ -90,13 +97,7 @@ def html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
         " The flip probability is the share of draws whose label differs from that of the clean"
         " input, whether that was right or wrong."
     )
-    flags = []
-    if data["unmoved"] > _MUCH_UNMOVED:
-        flags.append(
-            f"{show_share(data['unmoved'])} of the draws leave the input as it is: its features are"
-            " whole numbers, and noise below a half is rounded away. Few flips say little here; a"
-            " larger sigma says more."
-        )
+    flags = _unmoved(data)
     invalid = sum(n > 0 for n in columns["num_invalid"])
     if invalid:
         flags.append(f"{invalid} examples have draws for which the model gave no label.")
