@@ -5,7 +5,7 @@
 Each row takes a size and four times that size in turns, after compiling: 4 is growth in proportion;
 below 4, part of the work is shared. Each point of CLEVER costs one forward pass and a backward pass
 for each class, and each level of a sweep its own model calls on draws that all levels share. The
-network has one hidden layer of 64 units; it is wider where there are more features or classes.
+network has one hidden layer of 64 units.
 """
 
 from __future__ import annotations
@@ -21,64 +21,75 @@ import jax.numpy as jnp
 import jaxrobust as jr
 
 KEY = jax.random.key(0)
-BASE = {"m": 1000, "n": 64, "d": 16, "classes": 4, "levels": 5, "kappas": 4, "batches": 10}
+BASE = {"draws": 1000, "examples": 64, "features": 16, "classes": 4, "levels": 5, "kappas": 4}
 
 
 def network(params, x):
     return jax.nn.relu(x @ params[0]) @ params[1]
 
 
-def model(d: int, classes: int, n: int):
-    first, second, third = jax.random.split(jax.random.key(1), 3)
-    params = [jax.random.normal(first, (d, 64)), jax.random.normal(second, (64, classes))]
-    x = jax.random.normal(third, (n, d))
-    return network, params, KEY, x
+class Case:
+    """A model and its inputs, of given sizes."""
+
+    def __init__(self, draws, examples, features, classes, levels, kappas):
+        keys = jax.random.split(jax.random.key(1), 3)
+        params = [
+            jax.random.normal(keys[0], (features, 64)),
+            jax.random.normal(keys[1], (64, classes)),
+        ]
+        x = jax.random.normal(keys[2], (examples, features))
+        self.model = (network, params, KEY, x)
+        self.labels = network(params, x).argmax(axis=1)
+        self.draws = draws
+        self.levels = jnp.linspace(0, 1, levels)
+        self.kappas = jnp.linspace(0, 20, kappas)
 
 
-def theta(m, n, d, classes, **_):
-    found = jr.theta_robustness(
-        *model(d, classes, n), jnp.arange(n) % classes, loss="brier", num_replicates=m,
+def theta(case):
+    return jr.theta_robustness(
+        *case.model, case.labels, loss="brier", num_replicates=case.draws,
         perturbation=jr.perturbations.gaussian(0.1),
-    )  # fmt: skip
-    return found.theta
+    ).theta  # fmt: skip
 
 
-def curve(m, n, d, classes, levels, **_):
-    found = jr.robustness_curve(
-        *model(d, classes, n), jnp.arange(n) % classes, loss="brier", num_replicates=m,
-        perturbation=jr.perturbations.gaussian, scales=jnp.linspace(0, 1, levels),
-    )  # fmt: skip
-    return found.theta
+def curve(case):
+    return jr.robustness_curve(
+        *case.model, case.labels, loss="brier", num_replicates=case.draws, scales=case.levels,
+        perturbation=jr.perturbations.gaussian,
+    ).theta  # fmt: skip
 
 
-def flip(m, n, d, classes, **_):
+def flip(case):
     return jr.flip_probability(
-        *model(d, classes, n), num_samples=m, perturbation=jr.perturbations.gaussian(0.1)
+        *case.model, num_samples=case.draws, perturbation=jr.perturbations.gaussian(0.1)
     ).flips
 
 
-def directional(m, n, d, classes, kappas, **_):
-    apply_fn, params, key, x = model(d, classes, n)
-    labels = network(params, x).argmax(axis=1)
+def directional(case):
     return jr.directional_risk(
-        apply_fn, params, key, x, labels, x + 0.1, norm="l2", num_samples=m // 4,
-        kappas=jnp.linspace(0, 20, kappas), num_resamples=10,
+        *case.model, case.labels, case.model[-1] + 0.1, norm="l2", num_samples=case.draws // 4,
+        kappas=case.kappas, num_resamples=10,
     ).risk  # fmt: skip
 
 
-def clever(m, n, d, classes, batches, **_):
+def clever(case):
     return jr.clever_score(
-        *model(d, classes, n // 16), radius=0.5, num_batches=batches, batch_size=m // 4, race=False
+        *case.model, radius=0.5, num_batches=10, batch_size=case.draws // 64, race=False
     ).score
 
 
-MEASURES = {theta: "mnd", curve: "levels", flip: "mnd", directional: "kappas", clever: "classes"}
-NAMES = {"m": "draws", "n": "examples", "d": "features"}
+ROWS = (
+    (theta, ("draws", "examples", "features")),
+    (curve, ("levels",)),
+    (flip, ("draws", "examples", "features")),
+    (directional, ("kappas",)),
+    (clever, ("draws", "examples", "classes")),
+)
 
 
-def seconds(fn: Callable, sizes: dict[str, int]) -> float:
+def seconds(measure: Callable, case: Case) -> float:
     start = time.perf_counter()
-    jax.block_until_ready(fn(**sizes))
+    jax.block_until_ready(measure(case))
     return time.perf_counter() - start
 
 
@@ -88,19 +99,15 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     print("| measure | what grows | from | to | times as long |")
     print("|---|---|---|---|---|")
-    for measure, grows in MEASURES.items():
-        for what in grows if set(grows) <= set(NAMES) else [grows]:
-            larger = {**BASE, what: 4 * BASE[what]}
-            pair = (BASE, larger)
-            for sizes in pair:
-                seconds(measure, sizes)  # compiles
-            took = [[seconds(measure, sizes) for sizes in pair] for _ in range(rounds)]
+    for measure, grows in ROWS:
+        for what in grows:
+            small, large = BASE[what], 4 * BASE[what]
+            cases = (Case(**BASE), Case(**{**BASE, what: large}))
+            for case in cases:
+                seconds(measure, case)  # compiles
+            took = [[seconds(measure, case) for case in cases] for _ in range(rounds)]
             ratio = statistics.median(long / short for short, long in took)
-            print(
-                f"| {measure.__name__} | {NAMES.get(what, what)} | {BASE[what]} | {larger[what]}"
-                f" | {ratio:.2f} |",
-                flush=True,
-            )
+            print(f"| {measure.__name__} | {what} | {small} | {large} | {ratio:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

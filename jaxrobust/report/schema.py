@@ -54,9 +54,9 @@ severity, message, advice}].
 
 ``sections.flip``: config (sigma, num_samples, confidence, noise_unit), unmoved (the probability
 that a draw leaves an input as it is: 1 where no feature gets noise, 0 where one does that is not
-rounded, between where rounding to whole numbers takes some noise away), mean (estimate; over the population of examples),
-mean_monte_carlo (over these examples), examples (index, label, predicted, certainty, probability,
-low, high, num_invalid).
+rounded, between where rounding to whole numbers takes some noise away), mean (estimate; over the
+population of examples), mean_monte_carlo (over these examples), examples (index, label, predicted,
+certainty, probability, low, high, num_invalid).
 
 ``sections.distance``: config (norm, unit, attack), median, quantile_90 (of the distances found that
 are not 0), num_already_wrong, num_not_found, examples (index, distance; 0 where misclassified, null
