@@ -50,7 +50,7 @@ def directional(mesh, params, key, x):
 def clever(mesh, params, key, x):
     return jr.clever_score(
         apply_fn, params, key, x,
-        radius=0.1, targets="top2", num_batches=8, batch_size=8, mesh=mesh, **BIG,
+        radius=0.1, targets="top2", num_batches=8, batch_size=32, mesh=mesh, **BIG,
     )  # fmt: skip
 
 

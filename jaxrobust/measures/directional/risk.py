@@ -332,11 +332,12 @@ def _measure(
 ) -> dict[str, Array]:
     """What is known of each example."""
     num_examples = x.shape[0]
+    # Each input next to its attack, so that a device that holds the one holds the other.
     correct, wrong, certainty = montecarlo.map_examples(
         functools.partial(_look, apply_fn, outputs),
         params,
-        jnp.concatenate([x, x_adv]),
-        jnp.concatenate([labels, labels]),
+        jnp.stack([x, x_adv], axis=1).reshape(-1, *x.shape[1:]),
+        jnp.repeat(labels, 2),
         chunk_size=chunk_size,
         mesh=mesh,
     )
@@ -361,10 +362,10 @@ def _measure(
     shape = total.errors.shape
     return {
         "radius": radius,
-        "correct": correct[:num_examples],
+        "correct": correct[::2],
         "errors": total.errors,
         "num_invalid": total.invalid,
-        "succeeded": wrong[num_examples:],
+        "succeeded": wrong[1::2],
         "zero_direction": (direction == 0).reshape(num_examples, -1).all(axis=1),
         "realised_norm": (
             jnp.broadcast_to(radius, shape) if box is None else total.realised_norm / num_samples
@@ -372,7 +373,7 @@ def _measure(
         "clipped_fraction": (
             jnp.zeros(shape, x.dtype) if box is None else total.clipped / num_samples
         ),
-        "certainty": certainty[:num_examples],
+        "certainty": certainty[::2],
     }
 
 
