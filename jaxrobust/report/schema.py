@@ -58,9 +58,10 @@ rounded, between where rounding to whole numbers takes some noise away), mean (e
 population of examples), mean_monte_carlo (over these examples), examples (index, label, predicted,
 certainty, probability, low, high, num_invalid).
 
-``sections.distance``: config (norm, unit, attack), median, quantile_90 (of the distances found that
-are not 0), num_already_wrong, num_not_found, examples (index, distance; 0 where misclassified, null
-where none was found).
+``sections.distance``: config (norm, unit, attack, confidence), median, quantile_90 (estimates over
+the correctly classified examples; a distance that was not found counts as infinite), median_found,
+quantile_90_found (of the distances found), num_already_wrong, num_not_found, examples (index,
+distance; 0 where misclassified, null where none was found).
 
 ``sections.directional``: config (norm, unit, eps, eps_from, num_samples, confidence, level),
 kappa_star, num_correct, num_examples, attacks [{name, kappa, mean, low, high, kappa_star,
@@ -68,8 +69,8 @@ num_correct, risk_at_kappa_star, kappa_at_level, success_rate (estimates), num_z
 examples (the risk of each at kappa*; null if misclassified)}].
 
 ``sections.clever``: config (norm, unit, radius, radius_from, targets, num_batches, batch_size,
-confidence), num_refuted, num_comparable, examples (index, score, low, high, target, flags (names of
-``CleverStatus``), refuted).
+confidence), median (estimate, of the scores that are numbers), num_refuted, num_comparable,
+examples (index, score, low, high, target, flags (names of ``CleverStatus``), refuted).
 
 ``sections.agreement``: config (num_resamples, confidence), num_examples (correctly classified),
 names, columns {name: values, larger is more robust}, spearman (matrix of estimates, with

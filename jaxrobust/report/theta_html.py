@@ -258,7 +258,8 @@ def how_to_read(data: dict[str, Any]) -> str:
             (
                 "Comparing models",
                 "The robustness index compares shapes only and discards scale: ordered by f(1)"
-                " models often come out nearly in reverse. `jaxrobust compare` shows both.",
+                " models often come out nearly in reverse. The command jaxrobust compare shows"
+                " both.",
             ),
         ]
     )

@@ -122,6 +122,39 @@ def test_distances_are_the_closed_form_in_units(card):
         )
     np.testing.assert_allclose(column(section["examples"]["distance"]), exact, rtol=0.03)
     assert section["num_already_wrong"] == (exact == 0).sum()
+    found = np.sort(column(section["examples"]["distance"])[exact > 0])
+    for name, q in (("median", 0.5), ("quantile_90", 0.9)):
+        number = section[name]
+        assert (
+            number["value"] == found[int(np.ceil(q * len(found))) - 1] == section[f"{name}_found"]
+        )
+        ends = np.asarray(jr.intervals.quantile(found, q, 0.95))
+        assert number["interval"] == estimate(0, ends)["interval"]
+
+
+@pytest.mark.parametrize(("gate", "few"), [(0.8, False), (-0.8, True)])
+def test_distances_that_were_not_found_count_as_infinite(gate, few):
+    # The last feature has no gradient; above the gate it makes class 0 unassailable within bounds.
+    def gated(params, x):
+        return x[:, :2] @ params[:2] + jnp.where(x[:, 2:] > gate, jnp.array([1e3, 0.0, 0.0]), 0.0)
+
+    y = np.argmax(gated(W, X), axis=1)
+    config = dataclasses.replace(CONFIG, sections=("distance",), bounds=(-5.0, 5.0))
+    card = jr.report.robustness_card(gated, W, KEY, X, y, config=config)
+    section = card.section("distance")
+    out_of_reach = X[section["examples"]["index"], 2] > gate
+    far = column(section["examples"]["distance"])
+    np.testing.assert_array_equal(np.isnan(far), out_of_reach)
+    assert section["num_not_found"] == out_of_reach.sum() > 0
+    found = np.sort(far[~out_of_reach])
+    assert section["median_found"] == found[(len(found) + 1) // 2 - 1]
+    assert section["median"]["value"] == (None if few else found[9])
+    assert section["quantile_90"]["value"] is None
+    said = " ".join(card.summary)
+    if few:
+        assert f"for {len(found)} of 20 correctly classified inputs: fewer than half" in said
+    else:
+        assert "Half of the 20 correctly classified inputs looked at" in said
 
 
 def test_clever_lies_at_or_below_the_distance_of_a_linear_model(card):

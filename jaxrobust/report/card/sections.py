@@ -16,12 +16,12 @@ import numpy as np
 from jax.sharding import Mesh
 from scipy import special
 
-from jaxrobust import attacks, measures, models, montecarlo, perturbations
+from jaxrobust import attacks, intervals, measures, models, montecarlo, perturbations
 from jaxrobust.measures.clever import CleverStatus
 from jaxrobust.report import document, theta, theta_json
 from jaxrobust.report.card import agreement, costs, pictures, units
 from jaxrobust.report.card.config import CardConfig
-from jaxrobust.report.formats import estimate, plain, plain_list
+from jaxrobust.report.formats import Estimate, estimate, plain, plain_list
 
 Array = jax.Array
 
@@ -197,12 +197,22 @@ def _distance(model: Model, done: dict[str, Any]) -> dict[str, Any]:
         scaled.apply_fn, scaled.params, scaled.u, model.labels,
         norm=norm, bounds=scaled.bounds, chunk_size=model.config.theta.chunk_size,
     )  # fmt: skip
-    distance = np.asarray(found.distance, np.float64)
-    reached = distance[np.isfinite(distance) & (distance > 0)]
+    # Where none was found the distance is larger than any that was.
+    distance = np.nan_to_num(np.asarray(found.distance), nan=np.inf, posinf=np.inf)
+    correct = distance[distance > 0]
+    reached = correct[np.isfinite(correct)]
+    confidence = model.config.theta.confidence
     data = {
-        "config": {"norm": norm, "unit": scaled.unit, "attack": "deepfool"},
-        "median": plain(np.median(reached)) if reached.size else None,
-        "quantile_90": plain(np.quantile(reached, 0.9)) if reached.size else None,
+        "config": {
+            "norm": norm,
+            "unit": scaled.unit,
+            "attack": "deepfool",
+            "confidence": confidence,
+        },
+        "median": _quantile(correct, 0.5, confidence),
+        "quantile_90": _quantile(correct, 0.9, confidence),
+        "median_found": plain(_inverted_cdf(reached, 0.5)),
+        "quantile_90_found": plain(_inverted_cdf(reached, 0.9)),
         "num_already_wrong": int((distance == 0).sum()),
         "num_not_found": int(np.isinf(distance).sum()),
         "examples": {"index": [int(i) for i in model.chosen], "distance": plain_list(distance)},
@@ -216,7 +226,7 @@ def _directional(model: Model, done: dict[str, Any]) -> dict[str, Any]:
         return _left_out(reason)
     config = model.config
     scaled: Any = model.scaled
-    median = _of(done, "distance").get("median")
+    median = _of(done, "distance").get("median_found")
     eps = config.eps or (1.25 * median if median else 1.0)
     rows = []
     for number, name in enumerate(config.attacks):
@@ -282,7 +292,7 @@ def _clever(model: Model, done: dict[str, Any]) -> dict[str, Any]:
     config = model.config
     scaled: Any = model.scaled
     distances = _of(done, "distance")
-    far = distances.get("quantile_90")
+    far = distances.get("quantile_90_found")
     radius = config.radius or (1.25 * far if far else 1.0)
     targets = costs.clever_targets(config, model.classes)
     found = jax.tree.map(
@@ -314,6 +324,7 @@ def _clever(model: Model, done: dict[str, Any]) -> dict[str, Any]:
             "batch_size": config.batch_size,
             "confidence": config.theta.confidence,
         },
+        "median": _quantile(found.score[~np.isnan(found.score)], 0.5, config.theta.confidence),
         "num_refuted": int(beside.num_violations),
         "num_comparable": int(beside.num_comparable) if "examples" in distances else 0,
         "examples": {
@@ -394,6 +405,23 @@ def _no_gradients(model: Model, done: dict[str, Any]) -> str | None:
     if done["preflight"]["data"]["zero_gradient"] is None:
         return "the model has no gradient with respect to its inputs"
     return model.scaled if isinstance(model.scaled, str) else None
+
+
+def _quantile(values: np.ndarray, q: float, confidence: float) -> Estimate:
+    """A quantile of what is never negative, with an interval over the choice of examples."""
+    if not values.size:
+        return estimate(np.nan, reason="there is no example to look at")
+    low, high = np.asarray(intervals.quantile(values, q, confidence))
+    return estimate(
+        _inverted_cdf(values, q),
+        (max(low, 0), high),
+        "more of them lie out of reach than the quantile leaves room for, or the examples are few",
+    )
+
+
+def _inverted_cdf(values: np.ndarray, q: float) -> Any:
+    """The smallest value with a share of at least q at or below it; NaN for no values."""
+    return np.quantile(values, q, method="inverted_cdf") if values.size else np.nan
 
 
 def _numbers(values: list[float | None]) -> np.ndarray:

@@ -36,13 +36,14 @@ def summary(data: dict[str, Any]) -> list[str]:
     """The median score, and how often an attack refutes it."""
     if "left_out" in data:
         return []
-    scores = _scores(data)
-    if np.isnan(scores).all():
+    scores, config = _scores(data), data["config"]
+    number = int((~np.isnan(scores)).sum())
+    if not number:
         return ["CLEVER has no score for any example; see its section for the reasons."]
-    norm = _common.NORMS[data["config"]["norm"]]
     text = (
-        f"CLEVER estimates that half of the inputs keep their label up to an {norm} distance of"
-        f" {show(float(np.nanmedian(scores)))} units or more"
+        f"CLEVER estimates that half of the {number} inputs with a score keep their label up to an"
+        f" {_common.NORMS[config['norm']]} distance of"
+        f" {_common.with_interval(data['median'], config['confidence'])} units or more"
     )
     if data["num_comparable"]:
         text += (
@@ -114,7 +115,7 @@ def html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
     config, columns = data["config"], data["examples"]
     origin = {
         "given": "as asked for",
-        "distance": "1.25 times the distance that 90% of the attacks stayed below",
+        "distance": "1.25 times the distance that 90% of those found by DeepFool stay within",
         "default": "the default, as no distance is known",
     }[config["radius_from"]]
     which = "every other class" if config["targets"] == "all" else "the runner-up class"
@@ -152,7 +153,9 @@ def how_to_read(data: dict[str, Any]) -> str:
                 "An estimate of how far an input can be moved before its label can change. It"
                 " proves nothing: hidden gradients make it too large, and in many dimensions the"
                 " steepest point is seldom sampled. Compare it with the distance of attacks: the"
-                " truth lies below that.",
+                " truth lies below that. The slope is taken in every direction, also in those that"
+                " lead out of the allowed range, where attacks may not go: inputs at the edge of"
+                " their range (black pixels) can have a score far below any attack.",
             )
         ]
     )

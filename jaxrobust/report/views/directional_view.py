@@ -101,7 +101,7 @@ def html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
         return _common.left_out(TITLE, reason) or ""
     origin = {
         "given": "as asked for",
-        "distance": "1.25 times the median distance above",
+        "distance": "1.25 times the median of the distances found above",
         "default": "the default, as no distance is known",
     }[config["eps_from"]]
     intro = (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrobust.report import page, svg
-from jaxrobust.report.formats import show
+from jaxrobust.report.formats import show, show_share
 from jaxrobust.report.views import _common
 
 TITLE = "Nearest adversarial example found"
@@ -14,12 +14,19 @@ TITLE = "Nearest adversarial example found"
 
 def summary(data: dict[str, Any]) -> list[str]:
     """The median distance."""
-    if "left_out" in data or data["median"] is None:
+    if "left_out" in data or not _num_correct(data):
         return []
-    norm = _common.NORMS[data["config"]["norm"]]
+    correct, config = _num_correct(data), data["config"]
+    if data["median"]["value"] is None:
+        return [
+            f"DeepFool found an adversarial example for {correct - data['num_not_found']} of"
+            f" {correct} correctly classified inputs: fewer than half, so it knows no median"
+            " distance. That it found none does not mean that there is none."
+        ]
     return [
-        f"Half of the correctly classified inputs have an adversarial example within an {norm}"
-        f" distance of {show(data['median'])} units or less (found by DeepFool)."
+        f"Half of the {correct} correctly classified inputs looked at have an adversarial example"
+        f" within an {_common.NORMS[config['norm']]} distance of"
+        f" {_common.with_interval(data['median'], config['confidence'])} units, found by DeepFool."
     ]
 
 
@@ -34,15 +41,26 @@ def html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
     if missing:
         return missing
     total, config = len(data["examples"]["index"]), data["config"]
-    found = total - data["num_already_wrong"] - data["num_not_found"]
+    correct = _num_correct(data)
+    found = correct - data["num_not_found"]
     text = (
         f"DeepFool looks for a small {_common.NORMS[config['norm']]} perturbation that changes the"
-        f" label; a unit is {config['unit']}. It was found for {found} of {total} examples, at a"
-        f" median distance of {show(data['median'])}; 90% of them are within"
-        f" {show(data['quantile_90'])}. Misclassified to begin with:"
-        f" {data['num_already_wrong']}; not found: {data['num_not_found']}."
+        f" label; a unit is {config['unit']}. Of {total} examples, {data['num_already_wrong']} are"
+        f" misclassified to begin with; of the other {correct}, one was found for {found}, at a"
+        f" median distance of {show(data['median_found'])}; 90% of those found are within"
+        f" {show(data['quantile_90_found'])}."
     )
-    return f"<h2>{TITLE}</h2>" + page.paragraph(text)
+    rows: list[list[page.Cell]] = [
+        [name, _common.cell(data[key], "not reached")]
+        for name, key in (("half", "median"), ("90%", "quantile_90"))
+    ]
+    table = page.table(
+        f"How near, over all {correct} correctly classified examples; small print:"
+        f" {show_share(config['confidence'])} intervals over examples",
+        ["share of examples", "within a distance of"],
+        rows,
+    )
+    return f"<h2>{TITLE}</h2>" + page.paragraph(text) + (table if correct else "")
 
 
 def how_to_read(data: dict[str, Any]) -> str:
@@ -58,3 +76,7 @@ def how_to_read(data: dict[str, Any]) -> str:
             )
         ]
     )
+
+
+def _num_correct(data: dict[str, Any]) -> int:
+    return len(data["examples"]["index"]) - int(data["num_already_wrong"])
