@@ -136,8 +136,14 @@ def render(data: dict[str, Any]) -> dict[str, str]:
 def summary_of(data: dict[str, Any]) -> list[str]:
     """The plain sentences at the top of the page."""
     sentences = [_model_sentence(data["model"], data)]
+    left_out: dict[str, list[str]] = {}
     for name, renderer in _shown(data).items():
-        sentences += renderer.summary(data["sections"][name])
+        section = data["sections"][name]
+        sentences += renderer.summary(section)
+        if "left_out" in section:
+            left_out.setdefault(section["left_out"], []).append(sections.IN_WORDS[name])
+    for reason, names in left_out.items():
+        sentences.append(f"Not measured: {', '.join(names)}, as {reason}.")
     return sentences
 
 

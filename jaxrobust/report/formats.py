@@ -8,6 +8,9 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+NO_INTERVAL = "no interval"
+EXAMPLES = " over the choice of examples"
+
 
 class Estimate(TypedDict):
     """An estimated number as it stands in the JSON.
@@ -108,6 +111,18 @@ def show_interval(ends: Sequence[float | None] | None, digits: int = 3) -> str:
         f"{'−∞' if low is None else show(low, digits)} to"
         f" {'∞' if high is None else show(high, digits)}"
     )
+
+
+def with_interval(number: Estimate, confidence: float, over: str = "") -> str:
+    """A number in a sentence, with its interval (over what is drawn) in parentheses.
+
+    Example:
+        >>> with_interval({"value": 0.5, "interval": [0.25, 0.75], "reason": None}, 0.9)
+        '0.500 (90% interval 0.250 to 0.750)'
+    """
+    inner = show_interval(number["interval"])
+    words = f"{show_share(confidence)} interval{over} {inner}" if inner else NO_INTERVAL
+    return f"{show(number['value'])} ({words})"
 
 
 def show_share(value: float) -> str:

@@ -43,6 +43,15 @@ def _of(module: Any) -> Renderer:
     return Renderer(module.summary, module.draw, module.html, module.how_to_read)
 
 
+# What a section measures, in a sentence; only those that a card may have to leave out.
+IN_WORDS = {
+    "flip": "flip probability",
+    "distance": "adversarial distance",
+    "directional": "directional risk",
+    "clever": "CLEVER",
+    "agreement": "the agreement of the measures",
+}
+
 # In the order of the page.
 RENDERERS: dict[str, Renderer] = {
     "preflight": _of(preflight_view),

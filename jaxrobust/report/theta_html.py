@@ -13,11 +13,14 @@ from jaxrobust.report.formats import (
     show_interval,
     show_scale,
     show_share,
+    with_interval,
 )
 
 TITLE = "Random noise: θ-robustness"
 _LOSSES = {"brier": "Brier score", "mse": "mean squared error"}
 _SHOWN_SCALES = (0.1, 0.25, 0.5, 0.75, 1.0)
+# A fitted curve that starts farther from 1 than this, with certainty, does not follow the data.
+_STARTS_OFF = 0.01
 
 
 def loss_words(data: dict[str, Any]) -> str:
@@ -36,7 +39,6 @@ def theta_summary(data: dict[str, Any]) -> list[str]:
     quota = show_share(1 - config["alpha"])
     who = "every numeric value" if curve["probability"] == 1 else theta_plots.caption(curve)[:-1]
     given = config["noise_unit"] == "feature_scale"
-    unit = "given unit" if given else "standard deviation"
     sentences = []
     for position in _two_positions(points["scale"]):
         bound, sigma = points["theta"][position], points["scale"][position]
@@ -44,10 +46,9 @@ def theta_summary(data: dict[str, Any]) -> list[str]:
             continue
         times = points["ratio"][position]
         sentences.append(
-            f"With noise of {show_scale(sigma)} {unit}{'' if sigma == 1 else 's'} on"
-            f" {who}, the {loss_words(data)} over these examples is estimated to stay at or below"
-            f" {show(bound)}{_parenthesis(config, points, position)}"
-            f" in {quota} of noise draws"
+            f"With noise of {_amount(sigma, given)} on {who}, the {loss_words(data)} over these"
+            f" examples is estimated to stay at or below {show(bound)}"
+            f"{_parenthesis(config, points, position)} in {quota} of noise draws"
             + (f": {show(times)} times its value without noise." if times is not None else ".")
         )
     invalid = sum(n > 0 for n in points["num_invalid"])
@@ -63,7 +64,8 @@ def theta_summary(data: dict[str, Any]) -> list[str]:
 
 def _shape_sentence(data: dict[str, Any], curve: dict[str, Any]) -> str:
     """Where the fitted curve doubles and takes off."""
-    marks, top = curve["landmarks"], curve["points"]["scale"][-1]
+    marks, scales = curve["landmarks"], curve["points"]["scale"]
+    top, confidence = scales[-1], data["config"]["confidence"]
     text = "On the fitted curve θ "
     if data["normalised"]:
         crossing, value = marks["threshold"]["value"], marks["threshold_value"]["value"]
@@ -72,12 +74,16 @@ def _shape_sentence(data: dict[str, Any], curve: dict[str, Any]) -> str:
         elif value < data["level"]:
             text += f"stays below twice the loss without noise up to σ = {show_scale(top)}, and it "
         else:
-            text += f"reaches twice the loss without noise at σ = {crossing:.2f}, and it "
+            where = with_interval(marks["threshold"], confidence)
+            text += f"reaches twice the loss without noise at σ = {where}, and it "
     knee, signed = marks["knee"]["value"], marks["knee_signed"]["value"]
     if signed is not None and signed < 0:
         text += "rises from the first bit of noise (its knee is at 0)."
     elif knee is not None and knee <= top:
-        text += f"takes off (its knee) at σ = {knee:.2f}."
+        text += f"takes off (its knee) at σ = {with_interval(marks['knee'], confidence)}."
+        first = next(scale for scale in scales if scale > 0)
+        if knee < first:
+            text = f"{text[:-1]}, below the first noise level measured, {show_scale(first)}."
     else:
         text += f"has no knee up to σ = {show_scale(top)}."
     return text
@@ -100,6 +106,8 @@ def theta_flags(data: dict[str, Any]) -> list[str]:
     for explanation, which in groups.items():
         kind = "" if explanation.startswith("not fitted") else "fit not converged, "
         found.append(f"p = {', '.join(which)}: {kind}{explanation}.")
+    for curve in data["curves"]:
+        found += _misfits(data, curve)
     ends = {n["field"].rpartition("_")[2] for c in data["curves"] for n in c["nulls"]
             if "too few" in n["reason"]}  # fmt: skip
     for end, words in (("high", "upper"), ("low", "lower")):
@@ -108,6 +116,28 @@ def theta_flags(data: dict[str, Any]) -> list[str]:
                 f"{show_count(config['num_replicates'])} replicates are too few for the {words} end"
                 f" of a {show_share(config['confidence'])} interval of θ: it is left open."
             )
+    return found
+
+
+def _misfits(data: dict[str, Any], curve: dict[str, Any]) -> list[str]:
+    """What is wrong with a fit that the data support."""
+    fit, found = curve["fit"], []
+    if not fit["converged"]:
+        return []
+    start = fit["at_zero"]
+    low, high = start["interval"] or (None, None)
+    surely_off = low is not None and high is not None and not low <= 1 <= high
+    if data["normalised"] and surely_off and abs(start["value"] - 1) > _STARTS_OFF:
+        found.append(
+            f"p = {curve['probability']:g}: the fitted curve starts at f(0) ="
+            f" {with_interval(start, data['config']['confidence'])} instead of 1, so near σ = 0 it"
+            " does not follow the measurements."
+        )
+    if fit["d"]["value"] == 0:
+        found.append(
+            f"p = {curve['probability']:g}: the fitted lower plateau d would be negative and is"
+            " held at 0."
+        )
     return found
 
 
@@ -269,6 +299,13 @@ def _spread(data: dict[str, Any]) -> str:
     """What the noise is a multiple of."""
     given = data["config"]["noise_unit"] == "feature_scale"
     return f"each feature's {'given scale' if given else 'standard deviation'}"
+
+
+def _amount(sigma: float, given: bool) -> str:
+    """A noise level in words."""
+    if given:
+        return f"{show_scale(sigma)} times the given scale"
+    return f"{show_scale(sigma)} standard deviation{'' if sigma == 1 else 's'}"
 
 
 def _positions(scales: Sequence[float]) -> list[int]:

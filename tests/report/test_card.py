@@ -277,6 +277,9 @@ def test_of_a_regression_only_theta_is_measured():
     assert "regression" in card.section("flip")["left_out"]
     assert "left_out" not in card.section("theta")
     assert len(card.summary) >= 2
+    assert "Not measured: flip probability, the agreement of the measures, as a" in " ".join(
+        card.summary
+    )
 
 
 def test_features_that_must_not_move_leave_balls_out():
@@ -284,6 +287,9 @@ def test_features_that_must_not_move_leave_balls_out():
     card = make(where=where, config=SMALL)
     assert "1 of 3 features must not move" in card.section("directional")["left_out"]
     assert card.section("agreement")["names"] == ["certainty", "flip"]
+    said = " ".join(card.summary)
+    assert "Not measured: directional risk, as 1 of 3 features must not move" in said
+    assert "The rank correlation is that of" in said  # highest or lowest of one pair says nothing
 
 
 def test_constant_features_are_dropped_from_distances():

@@ -27,7 +27,7 @@ def outside(tmp_path_factory, arguments, cwd):
     with out.open("w") as stdout, err.open("w") as stderr:
         start = (
             "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-            " runpy.run_module('jaxrobust.report', run_name='__main__', alter_sys=True)"
+            " runpy.run_module('jaxrobust', run_name='__main__', alter_sys=True)"
         )
         command = [sys.executable, "-c", start, *arguments]
         process = subprocess.Popen(command, env=environment, cwd=cwd, stdout=stdout, stderr=stderr)
@@ -272,7 +272,7 @@ def test_a_reader_that_leaves_early(tmp_path, buffered):
     os.close(reading)
     environment = os.environ | {"PYTHONUNBUFFERED": buffered}
     done = subprocess.run(
-        [sys.executable, "-m", "jaxrobust.report", "datasets", "--data-dir", str(tmp_path)],
+        [sys.executable, "-m", "jaxrobust", "datasets", "--data-dir", str(tmp_path)],
         env=environment, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120,
     )  # fmt: skip
     os.close(writing)
@@ -298,7 +298,7 @@ def test_options_of_the_function_and_of_the_command_line(make):
 def test_noise_is_called_a_standard_deviation_only_where_it_is_one(make):
     for name, unit, words in (
         ("classifier", "standard deviation", "1 standard deviation on"),
-        ("scaled", "feature_scale", "1 given unit on"),
+        ("scaled", "feature_scale", "1 times the given scale on"),
     ):
         folder, data = make(name)
         assert data["sections"]["theta"]["config"]["noise_unit"] == unit

@@ -1,12 +1,14 @@
 """report.html and the plots: one file, nothing loaded from elsewhere, readable without seeing."""
 
+import copy
 import html.parser
 import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from jaxrobust.report import compare, svg
+from jaxrobust.report import compare, svg, theta_html
+from jaxrobust.report.formats import estimate
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -110,6 +112,32 @@ def test_says_what_was_found(breast_cancer):
         assert word not in text
     for curve in data["sections"]["theta"]["curves"]:
         assert ("†" in text) or curve["fit"]["converged"]
+
+
+def test_a_fit_that_misses_the_start_is_flagged(breast_cancer):
+    data = copy.deepcopy(breast_cancer[1]["sections"]["theta"])
+    curve = data["curves"][-1]
+    curve["fit"].update(converged=True, at_zero=estimate(1.0, (0.9, 1.1)), d=estimate(0.5))
+    assert not any("p = 1" in flag for flag in theta_html.theta_flags(data))
+    curve["fit"].update(at_zero=estimate(1.05, (1.01, 1.2)), d=estimate(0.0))
+    off, bound = (flag for flag in theta_html.theta_flags(data) if "p = 1" in flag)
+    assert "f(0) = 1.05 (95% interval 1.01 to 1.20) instead of 1" in off
+    assert "held at 0" in bound
+
+
+def test_the_landmarks_in_the_summary_have_intervals(breast_cancer):
+    data = copy.deepcopy(breast_cancer[1]["sections"]["theta"])
+    curve = data["curves"][-1]
+    curve["fit"].update(converged=True)
+    curve["landmarks"].update(
+        threshold=estimate(0.3, (0.2, 0.4)),
+        threshold_value=estimate(2.0),
+        knee=estimate(0.04, (0.0, 0.1)),
+        knee_signed=estimate(0.04, (-0.05, 0.1)),
+    )
+    said = theta_html.theta_summary(data)[-1]
+    assert "at σ = 0.300 (95% interval 0.200 to 0.400), and it takes off" in said
+    assert "0.0400 (95% interval 0 to 0.100), below the first noise level measured, 0.1." in said
 
 
 def test_titles_are_escaped(make):

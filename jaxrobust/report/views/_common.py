@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from jaxrobust.report import page
-from jaxrobust.report.formats import Estimate, show, show_interval, show_share
+from jaxrobust.report.formats import NO_INTERVAL, Estimate, show, show_interval
 
 NORMS = {"l1": "ℓ1", "l2": "ℓ2", "linf": "ℓ∞"}
-_NO_INTERVAL = "no interval"
 ATTACKS = {"dn": "DN", "fgsm": "FGSM", "mi_fgsm": "MI-FGSM", "pgd": "PGD-20", "pgn": "PGN"}
 
 
@@ -19,22 +18,15 @@ def left_out(title: str, data: dict[str, Any]) -> str | None:
     return f"<h2>{title}</h2>" + page.paragraph(f"Not measured: {data['left_out']}.")
 
 
-def with_interval(number: Estimate, confidence: float) -> str:
-    """A number in a sentence, with its interval in parentheses."""
-    inner = show_interval(number["interval"])
-    words = f"{show_share(confidence)} interval {inner}" if inner else _NO_INTERVAL
-    return f"{show(number['value'])} ({words})"
-
-
 def cell(number: Estimate, missing: str = "–") -> page.Cell:
     """A number in a table, its interval below."""
     inner = show_interval(number["interval"])
     if number["value"] is None:
         return (missing, inner)
-    return (show(number["value"]), inner or _NO_INTERVAL)
+    return (show(number["value"]), inner or NO_INTERVAL)
 
 
 def noise(sigma: float, unit: str | None) -> str:
     """Gaussian noise of a level, in words."""
-    words = "given units" if unit == "feature_scale" else "standard deviations"
+    words = "times the given scale" if unit == "feature_scale" else "standard deviations"
     return f"Gaussian noise of {sigma:g} {words} on every numeric value"

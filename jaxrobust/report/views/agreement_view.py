@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from jaxrobust.report import page, svg
-from jaxrobust.report.formats import show, show_interval, show_share
+from jaxrobust.report.formats import show, show_interval, show_share, with_interval
 from jaxrobust.report.views import _common
 
 if TYPE_CHECKING:
@@ -37,12 +37,14 @@ def summary(data: dict[str, Any]) -> list[str]:
 
     def words(pair: Any) -> str:
         a, b, number = pair
-        return f"{NAMES[a][0]} and {NAMES[b][0]}, {_common.with_interval(number, confidence)}"
+        return f"{NAMES[a][0]} and {NAMES[b][0]}, {with_interval(number, confidence)}"
 
-    text = f"Rank correlation between measures is highest for {words(ordered[-1])}"
-    if len(ordered) > 1:
-        text += f", and lowest for {words(ordered[0])}"
-    return [text + "."]
+    if len(ordered) == 1:
+        return [f"The rank correlation is that of {words(ordered[0])}."]
+    return [
+        f"Rank correlation between measures is highest for {words(ordered[-1])}, and lowest for"
+        f" {words(ordered[0])}."
+    ]
 
 
 def draw(data: dict[str, Any]) -> list[svg.Plot]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxrobust.report import page, svg
-from jaxrobust.report.formats import show, show_count
+from jaxrobust.report.formats import EXAMPLES, show, show_count, with_interval
 from jaxrobust.report.views import _common
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def summary(data: dict[str, Any]) -> list[str]:
     text = (
         f"CLEVER estimates that half of the {number} inputs with a score keep their label up to an"
         f" {_common.NORMS[config['norm']]} distance of"
-        f" {_common.with_interval(data['median'], config['confidence'])} units or more"
+        f" {with_interval(data['median'], config['confidence'], over=EXAMPLES)} units or more"
     )
     if data["num_comparable"]:
         text += (

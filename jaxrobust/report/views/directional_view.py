@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxrobust.report import page, svg
-from jaxrobust.report.formats import show, show_count, show_share
+from jaxrobust.report.formats import Estimate, show, show_count, show_share, with_interval
 from jaxrobust.report.views import _common
 
 if TYPE_CHECKING:
@@ -26,15 +26,17 @@ def summary(data: dict[str, Any]) -> list[str]:
     config = data["config"]
     worst = max(data["attacks"], key=lambda row: row["risk_at_kappa_star"]["value"] or 0.0)
     ends = [worst["low"][0], worst["high"][0]]
-    plain = _common.with_interval(
-        {"value": worst["mean"][0], "interval": ends, "reason": None}, config["confidence"]
+    numbers: tuple[Estimate, ...] = (
+        {"value": worst["mean"][0], "interval": ends, "reason": None},
+        worst["risk_at_kappa_star"],
+        worst["success_rate"],
     )
+    plain, leaning, success = (with_interval(n, config["confidence"]) for n in numbers)
     return [
         f"Noise of {_common.NORMS[config['norm']]} size {show(config['eps'])} units or less makes"
         f" {plain} of the correct predictions wrong when it has no direction, and"
-        f" {_common.with_interval(worst['risk_at_kappa_star'], config['confidence'])} when it leans"
-        f" towards the {_common.ATTACKS[worst['name']]} attack (at κ*); the attack itself succeeds"
-        f" on {_common.with_interval(worst['success_rate'], config['confidence'])}."
+        f" {leaning} when it leans towards the {_common.ATTACKS[worst['name']]} attack (κ* ="
+        f" {show(data['kappa_star'])}); the attack itself succeeds on {success}."
     ]
 
 

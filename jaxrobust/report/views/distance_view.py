@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrobust.report import page, svg
-from jaxrobust.report.formats import show, show_share
+from jaxrobust.report.formats import EXAMPLES, show, show_share, with_interval
 from jaxrobust.report.views import _common
 
 TITLE = "Nearest adversarial example found"
@@ -23,10 +23,11 @@ def summary(data: dict[str, Any]) -> list[str]:
             f" {correct} correctly classified inputs: fewer than half, so it knows no median"
             " distance. That it found none does not mean that there is none."
         ]
+    median = with_interval(data["median"], config["confidence"], over=EXAMPLES)
     return [
         f"Half of the {correct} correctly classified inputs looked at have an adversarial example"
-        f" within an {_common.NORMS[config['norm']]} distance of"
-        f" {_common.with_interval(data['median'], config['confidence'])} units, found by DeepFool."
+        f" within an {_common.NORMS[config['norm']]} distance of {median} units, found by DeepFool"
+        f" (a unit is {config['unit']})."
     ]
 
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxrobust.report import page, svg
-from jaxrobust.report.formats import show, show_count, show_interval, show_share
+from jaxrobust.report.formats import (
+    EXAMPLES,
+    show,
+    show_count,
+    show_interval,
+    show_share,
+    with_interval,
+)
 from jaxrobust.report.views import _common
 
 if TYPE_CHECKING:
@@ -24,11 +31,10 @@ def summary(data: dict[str, Any]) -> list[str]:
     if "left_out" in data:
         return []
     config = data["config"]
+    mean = with_interval(data["mean"], config["confidence"], over=EXAMPLES)
     words = [
         f"Under {_common.noise(config['sigma'], config['noise_unit'])} a prediction flips with a"
-        " probability of"
-        f" {_common.with_interval(data['mean'], config['confidence'])} on average over examples of"
-        " this kind."
+        f" probability of {mean} on average over examples of this kind."
     ]
     words += _unmoved(data)
     columns = data["examples"]
@@ -37,7 +43,8 @@ def summary(data: dict[str, Any]) -> list[str]:
         words.append(
             f"{len(never)} of {len(columns['index'])} predictions did not flip in"
             f" {show_count(config['num_samples'])} draws; that leaves room for a probability of up"
-            f" to {show(max(never))} each."
+            f" to {show(max(never))} each (end of {show_share(config['confidence'])} intervals, one"
+            " for each prediction by itself)."
         )
     return words
 
@@ -133,7 +140,7 @@ def html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
         )
         + page.paragraph(
             "Mean over these very examples (error of drawing noise only):"
-            f" {_common.with_interval(data['mean_monte_carlo'], config['confidence'])}.",
+            f" {with_interval(data['mean_monte_carlo'], config['confidence'])}.",
             "quiet",
         )
     )
