@@ -3,13 +3,17 @@
 import inspect
 import pathlib
 import re
+import types
 
 import jax
+import numpy as np
 import pytest
 
 import jaxrobust as jr
 
-README = (pathlib.Path(__file__).parents[1] / "README.md").read_text()
+ROOT = pathlib.Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 MODULES = {
     "jaxrobust": jr,
     "jaxrobust.perturbations": jr.perturbations,
@@ -66,6 +70,29 @@ def test_all_is_what_can_be_imported():
 def test_every_measure_is_in_the_readme():
     functions = {n for n in jr.__all__ if inspect.isfunction(getattr(jr, n))}
     assert not {n for n in functions if f"`{n}`" not in README}
+
+
+def test_links_of_the_readme_lead_somewhere():
+    links = re.findall(r"\]\((?!https?:)([^)]+)\)", README)
+    assert len(links) > 20
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    # A link named after something of ours leads to the file that defines it.
+    for name, path in re.findall(r"\[`(?:\w+\.)*(\w+)`\]\(([^)]+\.py)\)", README):
+        assert f"def {name}(" in (ROOT / path).read_text(), (name, path)
+
+
+def test_the_card_of_the_readme_is_made(capsys, tmp_path, monkeypatch):
+    (code,) = (block for block in BLOCKS if "robustness_card" in block)
+    monkeypatch.chdir(tmp_path)
+    x = np.asarray(jax.random.normal(jax.random.key(0), (40, 3)))
+    w = np.array([[1.0, -1.0], [0.5, 2.0], [-1.0, 0.3]], np.float32)
+    model = types.SimpleNamespace(apply_fn=lambda w, x: x @ w, params=w)
+    data = types.SimpleNamespace(x_test=x, y_test=(x @ w).argmax(axis=1))
+    with jax.numpy_rank_promotion("allow"):
+        exec(code, {"model": model, "data": data})
+    printed = capsys.readouterr().out
+    assert printed.startswith("ready\n- Without noise the model labels 40 of 40")
+    assert (tmp_path / "card" / "report.html").exists()
 
 
 def test_the_example_of_the_readme_prints_what_it_says(capsys):
