@@ -241,13 +241,20 @@ def test_an_interrupted_card_goes_on_where_it_stopped(card, tmp_path, monkeypatc
     assert without_times(read_report(tmp_path)) | {"files": []} == without_times(card.data)
 
 
-def test_without_resuming_old_sections_are_not_used(tmp_path):
+def test_without_resuming_finished_sections_are_neither_used_nor_lost(tmp_path):
     store = saved.SavedSections(tmp_path, "one", resume=False)
     assert store.get("theta", lambda: {"made": 1}) == {"made": 1}
     assert saved.SavedSections(tmp_path, "one", resume=True).get("theta", pytest.fail) == {
         "made": 1
     }
-    fresh = saved.SavedSections(tmp_path, "one", resume=False)
+    for fingerprint in ("one", "two"):
+        with pytest.raises(
+            FileExistsError, match=r"sections \(theta\).*--resume.*remove .*to start"
+        ):
+            saved.SavedSections(tmp_path, fingerprint, resume=False)
+    assert saved.SavedSections(tmp_path, "one", resume=True).has("theta")
+    (tmp_path / saved.FOLDER / "theta.json").unlink()
+    fresh = saved.SavedSections(tmp_path, "two", resume=False)  # nothing was finished
     assert fresh.get("theta", lambda: {"made": 2}) == {"made": 2}
 
 

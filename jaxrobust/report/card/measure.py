@@ -84,7 +84,8 @@ def robustness_card(
         context: where the model comes from, for the reader.
         folder: where finished sections are kept while the others are computed. Give the folder that
             the card will be written to.
-        resume: go on with the sections that an interrupted run left there.
+        resume: go on with the sections that an interrupted run left there. Without it they are an
+            error: nothing that took hours is dropped by mistake.
         mesh: devices to share the work, with the axis "replicates" and/or "examples".
         progress: say what is being done, with a progress bar for each section (needs tqdm).
 
@@ -94,7 +95,9 @@ def robustness_card(
 
     Raises:
         TypeError: for arguments of the wrong type; for a model that JAX cannot trace.
-        ValueError: for arguments that do not fit each other; for a folder that holds another run.
+        ValueError: for arguments that do not fit each other; on resuming in a folder that holds
+            another run.
+        FileExistsError: without resuming, for a folder that holds an interrupted run.
 
     Example:
         >>> import jax, jax.numpy as jnp, jaxrobust as jr

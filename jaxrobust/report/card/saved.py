@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import shutil
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -28,9 +27,10 @@ class SavedSections:
     Args:
         folder: where the card goes; None keeps nothing.
         fingerprint: of everything that the numbers depend on.
-        resume: use what an interrupted run of the same fingerprint left; else start anew.
+        resume: use what an interrupted run of the same fingerprint left.
 
     Raises:
+        FileExistsError: without resuming, if an interrupted run left finished sections.
         ValueError: on resuming what was another run.
         OSError: if the folder cannot be written.
     """
@@ -43,19 +43,20 @@ class SavedSections:
         if self._folder is None or not self._folder.exists():
             return
         mark = self._folder / _MARK
-        if not resume:
-            finished = sorted(path.stem for path in self._folder.glob("*.json"))
-            print(
-                f"starting anew: dropped the finished sections ({', '.join(finished)}) of an"
-                " interrupted run; resuming would have kept them",
-                file=sys.stderr,
-            )
+        finished = sorted(path.stem for path in self._folder.glob("*.json"))
+        if not finished:
             shutil.rmtree(self._folder)
+        elif not resume:
+            raise FileExistsError(
+                f"{self._folder.parent} holds finished sections ({', '.join(finished)}) of an"
+                " interrupted run. Go on with them by resume=True or --resume, choose another"
+                f" folder, or remove {self._folder} to start anew."
+            )
         elif not mark.exists() or mark.read_text(encoding="utf-8") != fingerprint:
             raise ValueError(
                 f"cannot resume: {self._folder.parent} holds the sections of another run (another"
-                " model, data, seed, settings or version). Start anew without resuming, or choose"
-                " another folder."
+                " model, data, seed, settings or version). Choose another folder, or remove"
+                f" {self._folder} to start anew."
             )
 
     def get(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
