@@ -93,7 +93,7 @@ def theta_robustness(
     mesh: Mesh | None = None,
     progress: bool = False,
 ) -> ThetaRobustness:
-    """Bounds the loss of a model under random input noise, with high probability.
+    """Estimates what the loss of a model stays at or below under noise, with high probability.
 
     Draws ``m = num_replicates`` noisy copies of the data set and takes the
     ``ceil((1 - alpha) m)``-th smallest of their losses. It costs ``(m + 1) n`` model inputs.
@@ -352,9 +352,11 @@ def _check_targets(apply_fn: models.ApplyFn, params: Any, x: Array, y: Array, lo
     y = _checks.real_array("y", y)
     one_column = ((num_examples,), (num_examples, 1))
     if y.shape != out.shape and not (y.shape in one_column and out.shape in one_column):
+        labels = y.shape == (num_examples,) and jnp.issubdtype(y.dtype, jnp.integer)
         raise ValueError(
             f"y must have the shape of the model's outputs, {out.shape}, for the mse of"
             f" {num_examples} examples; got {_checks.describe(y)}."
+            + (' For class labels say loss="brier".' if labels else "")
         )
     _checks.finite("y", y)
     return y

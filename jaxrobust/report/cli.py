@@ -129,6 +129,9 @@ def _parser() -> argparse.ArgumentParser:
         "--resume", action="store_true", help="go on with what an interrupted run left in DIR"
     )
     report.add_argument(
+        "--overwrite", action="store_true", help="replace the report of another run in DIR"
+    )
+    report.add_argument(
         "--sections",
         nargs="+",
         metavar="NAME",
@@ -207,6 +210,8 @@ def _report(arguments: argparse.Namespace) -> int:
         config = card.preset(arguments.preset, **_settings(arguments))
     folder = _folder(arguments)
     _check_folder(folder)
+    if not arguments.overwrite:
+        _check_other_run(folder, arguments.source, arguments.seed, config.sections)
 
     mesh = _all_devices()
     import jax
@@ -372,6 +377,25 @@ def _check_folder(folder: str) -> None:
         files.check_writable(folder)
     except OSError as error:
         raise _UserError(f"cannot write to {folder}: {error.strerror or error}") from error
+
+
+def _check_other_run(folder: str, source: str, seed: int, sections: Sequence[str]) -> None:
+    """Refuses to replace what a repetition of this run would not bring back."""
+    from jaxrobust.report import schema
+
+    try:
+        there = schema.read_report(pathlib.Path(folder))
+    except (OSError, schema.ReportError):
+        return  # there is none, or none that could be read
+    other = (there["model"].get("source"), there.get("seed"))
+    lost = sorted(set(there["sections"]) - {"preflight", *sections})
+    if other != (source, seed):
+        reason = f"the report of another run ({other[0] or 'not from here'}, seed {other[1]})"
+    elif lost:
+        reason = f"a report with sections that this run does not make ({', '.join(lost)})"
+    else:
+        return
+    raise _UserError(f"{folder} holds {reason}. Choose another folder, or give --overwrite.")
 
 
 @contextlib.contextmanager

@@ -248,6 +248,13 @@ def _notes(
                 f"By the index the order of {', '.join(unsettled)} is not settled: their intervals"
                 " overlap."
             )
+        doubtful = [i for i in sorted(ranked) if not models[i]["converged"]]
+        if doubtful:
+            notes.append(
+                "Do not rely on the order by the index: the data do not support the fit of"
+                f" {_order(doubtful)} (marked *)."
+            )
+    notes += _differences(thetas, reports)
     notes += [_INDEX, _REVERSE]
     for i, m in enumerate(models):
         if not m["converged"]:
@@ -258,6 +265,12 @@ def _notes(
                 f"Model {i + 1}: the loss without noise is zero, so its f(1) is θ itself and cannot"
                 " be set beside the others."
             )
+    return notes
+
+
+def _differences(thetas: Sequence[dict[str, Any]], reports: Sequence[dict[str, Any]]) -> list[str]:
+    """What was not the same when the reports were made."""
+    notes = []
     for name, words in (
         ("loss", "losses"),
         ("alpha", "alphas"),

@@ -51,6 +51,8 @@ code { font: .875em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
   main { padding: 1rem 1rem 3rem; }
   th, td { padding-right: .55rem; }
   table { font-size: .8125rem; }
+  thead th { white-space: normal; overflow-wrap: normal; }
+  caption { max-width: calc(100vw - 2rem); }
   td small, th small { font-size: .6875rem; white-space: normal;
     width: max-content; max-width: 3.7rem; }
 }

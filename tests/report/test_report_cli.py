@@ -135,6 +135,30 @@ def test_interrupted_while_writing(in_models, tmp_path, monkeypatch, capsys, exi
     assert names == {"plots", "report.html", "report.json"} | ({"mine.txt"} if existing else set())
 
 
+def test_the_report_of_another_run_is_not_replaced_unasked(
+    in_models, tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "out"
+    arguments = ["report", "toys:classifier", "-o", str(folder)]
+    assert main([*arguments, *QUICK]) == 0
+    capsys.readouterr()
+    before = read_report(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(theta, "theta_report", pytest.fail)
+        for other, said in (
+            (["report", "toys:regression", "-o", str(folder), *QUICK], "(toys:classifier, seed 0)"),
+            ([*arguments, "--seed", "1", *QUICK], "(toys:classifier, seed 0)"),
+            ([*arguments, "--sections", "flip"], "sections that this run does not make (theta)"),
+        ):
+            line = fails(capsys, other)
+            assert said in line
+            assert "--overwrite" in line
+    assert read_report(folder) == before
+    assert main([*arguments, *QUICK]) == 0  # the same run may be repeated
+    assert main([*arguments, "--seed", "1", "--overwrite", *QUICK]) == 0
+    assert read_report(folder)["seed"] == 1
+
+
 def test_the_folder_is_checked_before_the_work(in_models, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(theta, "theta_report", pytest.fail)
     blocked = tmp_path / "file"

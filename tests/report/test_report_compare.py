@@ -141,8 +141,21 @@ def test_failed_fits_and_differences_are_said(tmp_path):
     assert "different losses" in notes
     assert "different alphas" in notes
     assert "different noise levels" not in notes
+    assert "do not rely" not in notes.lower()  # the one that did not converge is not ranked
     assert data["models"][0]["title"] == f"same ({folders[0]})"
     assert "–" in compare.as_text(data)
+
+
+def test_an_order_by_unsupported_fits_is_doubted(tmp_path):
+    folders = [write_fake(tmp_path / name, name, p) for name, p in zip("ab", PAPER, strict=False)]
+    path = tmp_path / "b" / "report.json"
+    report = json.loads(path.read_text())
+    report["sections"]["theta"]["curves"][0]["fit"]["converged"] = False
+    path.write_text(json.dumps(report))
+    notes = compare.compare(folders)["notes"]
+    assert "Most robust first" in notes[0]
+    assert notes[1].startswith("Do not rely on the order by the index")
+    assert "the fit of 2 " in notes[1]
 
 
 @pytest.mark.parametrize(

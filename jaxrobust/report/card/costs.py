@@ -54,9 +54,9 @@ class Plan(NamedTuple):
         inputs = sum(cost.model_inputs for cost in self.sections.values())
         gradients = sum(cost.gradients for cost in self.sections.values())
         return (
-            f"at most {inputs:,} model inputs and {gradients:,} gradients: about"
-            f" {self.seconds:,.0f} s on one device. Before, {self.programs} programs are compiled,"
-            " each for some seconds: with a small model that is most of the time."
+            f"at most {inputs:,} model inputs and {gradients:,} gradients: {self.programs} programs"
+            " to compile, each for some seconds (with a small model most of the time), and about"
+            f" {max(1, self.seconds):,.0f} s of computing on one device."
             f" Memory: {max(1, round(self.bytes / 2**20)):,} MB for a chunk of inputs in the model"
         )
 

@@ -33,10 +33,11 @@ def summary(data: dict[str, Any]) -> list[str]:
     )
     plain, leaning, success = (with_interval(n, config["confidence"]) for n in numbers)
     return [
-        f"Noise of {_common.NORMS[config['norm']]} size {show(config['eps'])} units or less makes"
-        f" {plain} of the correct predictions wrong when it has no direction, and"
-        f" {leaning} when it leans towards the {_common.ATTACKS[worst['name']]} attack (κ* ="
-        f" {show(data['kappa_star'])}); the attack itself succeeds on {success}."
+        f"Noise as long as an attack of at most {show(config['eps'])} units"
+        f" ({_common.NORMS[config['norm']]}) makes {plain} of the correct predictions"
+        f" wrong when it has no direction, and {leaning} when it leans towards the"
+        f" {_common.ATTACKS[worst['name']]} attack (κ* = {show(data['kappa_star'])}); the attack"
+        f" itself succeeds on {success}."
     ]
 
 
