@@ -194,7 +194,7 @@ class _CarliniWagner:
         slope = _geometry.length(g, _geometry.DUAL[self.norm])
         short = problem.numbers["confidence"].reshape(-1) - verdict.gap
         distance = _geometry.divide(jnp.maximum(short.reshape(slope.shape), 0), slope)
-        return jnp.where(jnp.isfinite(distance), distance, 0)
+        return jnp.where(jnp.isfinite(distance), distance, 0).astype(x.dtype)
 
     def _best_of_deepfool(self, model: Model, problem: Problem, best: _Best) -> _Best:
         x_adv, success, distance, _ = DeepFool(self.norm)(model, None, problem)

@@ -111,6 +111,7 @@ class DeepFool:
             done = done | won(verdict)
             step, stuck = self._nearest(problem, x_adv, verdict, gaps, gradients)
             done = done | stuck
+            step = step.astype(x.dtype)  # a model may compute in another precision than its inputs
             still = done.reshape(-1, *(1,) * (x.ndim - 1))
             moved = jnp.clip(x_adv + step, *box)
             base = jnp.where(still, base, jnp.clip(base + moved - x_adv, *box))

@@ -55,13 +55,15 @@ severity, message, advice}].
 ``sections.flip``: config (sigma, num_samples, confidence, noise_unit), unmoved (the probability
 that a draw leaves an input as it is: 1 where no feature gets noise, 0 where one does that is not
 rounded, between where rounding to whole numbers takes some noise away), mean (estimate; over the
-population of examples), mean_monte_carlo (over these examples), examples (index, label, predicted,
-certainty, probability, low, high, num_invalid).
+population of examples), mean_monte_carlo (over these examples), examples (index, label, predicted
+(-1: no label), certainty, probability, low, high, num_invalid).
 
 ``sections.distance``: config (norm, unit, attack, confidence), median, quantile_90 (estimates over
 the correctly classified examples; a distance that was not found counts as infinite), median_found,
-quantile_90_found (of the distances found), num_already_wrong, num_not_found, examples (index,
-distance; 0 where misclassified, null where none was found).
+quantile_90_found (of the distances found), num_invalid (examples for which the model gives no
+label: NaN or no finite maximum; they are in no other number), num_already_wrong, num_not_found,
+examples (index, distance; 0 where misclassified, null where none was found or the model gives no
+label).
 
 ``sections.directional``: config (norm, unit, eps, eps_from, num_samples, confidence, level),
 kappa_star, num_correct, num_examples, attacks [{name, kappa, mean, low, high, kappa_star,

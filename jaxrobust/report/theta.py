@@ -223,7 +223,9 @@ def settle(
     num_correct, interval = None, None
     if classification and num_outputs > 1 and y.shape == x.shape[:1]:
         guess = montecarlo.predict(params, x, apply_fn=apply_fn, chunk_size=config.chunk_size)
-        num_correct = int((np.asarray(guess).argmax(axis=1) == np.asarray(y)).sum())
+        guess = np.asarray(guess)
+        labelled = ~np.isnan(guess).any(axis=1) & np.isfinite(guess.max(axis=1))
+        num_correct = int((labelled & (guess.argmax(axis=1) == np.asarray(y))).sum())
         ends = intervals.clopper_pearson(num_correct, len(x), config.confidence)
         interval = (float(ends[0]), float(ends[1]))
     return config, Clean(

@@ -319,9 +319,10 @@ def _positions(scales: Sequence[float]) -> list[int]:
 
 
 def _two_positions(scales: Sequence[float]) -> list[int]:
-    """One noise level in the middle, and the largest."""
+    """One level of noise in the middle, and the largest."""
     top = scales[-1]
-    middle = min(range(len(scales)), key=lambda k: abs(scales[k] - 0.25 * top))
+    noisy = [k for k, scale in enumerate(scales) if scale > 0] or [0]
+    middle = min(noisy, key=lambda k: abs(scales[k] - 0.25 * top))
     return sorted({middle, len(scales) - 1})
 
 

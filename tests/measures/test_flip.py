@@ -179,6 +179,25 @@ def test_mean_interval_covers_the_population():
     assert covered / repeats > 0.95 - 4 * np.sqrt(0.95 * 0.05 / repeats)
 
 
+def test_without_a_clean_label_there_is_no_flip_probability():
+    def torn(params, x):  # no label on the clean input, but one for nearly all draws
+        return jnp.where(jnp.abs(x[:, :1] - 2.0) < 1e-6, jnp.nan, plane(params, x))
+
+    x = jnp.array([[2.0, 1.0], [1.9, 1.0]])
+    found = jr.flip_probability(torn, PLANE, KEY, x, perturbation=UNIT, num_samples=256)
+    assert found.reference[0] == -1
+    assert found.num_invalid.tolist() == [256, 0]
+    assert np.isnan(found.probability).tolist() == [True, False]
+    assert found.interval[0].tolist() == [0.0, 1.0]
+    decision = jr.decide_flip(
+        torn, PLANE, KEY, x, perturbation=UNIT, threshold=0.5, max_samples=1024
+    )
+    assert decision.verdict[0] == jr.FlipVerdict.UNDECIDED
+    rare = jr.rare_flip_probability(torn, PLANE, KEY, x[:1], perturbation=UNIT)
+    assert rare.status[0] == jr.RareStatus.INVALID
+    assert rare.interval[0].tolist() == [0.0, 1.0]
+
+
 def test_invalid_outputs_are_counted_and_widen_the_interval():
     def fragile(params, x):
         out = plane(params, x)

@@ -157,6 +157,44 @@ def test_distances_that_were_not_found_count_as_infinite(gate, few):
         assert "Half of the 20 correctly classified inputs looked at" in said
 
 
+def test_examples_without_a_label_are_in_no_number():
+    def gaps(w, x):
+        return jnp.where(x[:, :1] > 1, jnp.nan, x @ w)
+
+    bad = X[:, 0] > 1
+    config = dataclasses.replace(CONFIG, num_examples=30, sections=("flip", "distance"))
+    card = jr.report.robustness_card(gaps, W, KEY, X, np.argmax(X @ W, axis=1), config=config)
+    assert 0 < bad.sum() < 15
+    assert f"labels {30 - bad.sum()} of 30 examples correctly" in card.summary[0]
+    flip, distance = card.section("flip"), card.section("distance")
+    np.testing.assert_array_equal(np.array(flip["examples"]["predicted"]) == -1, bad)
+    np.testing.assert_array_equal(np.isnan(column(flip["examples"]["probability"])), bad)
+    assert distance["num_invalid"] == bad.sum()
+    assert (distance["num_already_wrong"], distance["num_not_found"]) == (0, 0)
+    np.testing.assert_array_equal(np.isnan(column(distance["examples"]["distance"])), bad)
+    said = " ".join(card.summary)
+    assert f"Half of the {30 - bad.sum()} correctly classified inputs" in said
+    assert "There is no mean flip probability: some examples have no valid draw." in said
+    assert "–" not in said
+    zero = np.array(flip["examples"]["num_invalid"]) == 0
+    never = int((zero & (column(flip["examples"]["probability"]) == 0)).sum())
+    assert f"{never} of 30 predictions did not flip" in said
+
+
+def test_one_example_has_no_scale_and_nothing_moves():
+    card = jr.report.robustness_card(linear, W, KEY, X[5:6], Y[5:6], config=CONFIG)
+    assert "no feature may move" in card.section("clever")["left_out"]
+    assert card.section("flip")["unmoved"] == 1
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_inputs_in_half_precision(card, dtype):
+    half = jr.report.robustness_card(linear, W, KEY, jnp.asarray(X, dtype), Y, config=CONFIG)
+    for section in ("distance", "clever"):
+        found, fine = half.section(section)["median"], card.section(section)["median"]
+        assert found["value"] == pytest.approx(fine["value"], rel=0.1)
+
+
 def test_clever_lies_at_or_below_the_distance_of_a_linear_model(card):
     section = card.section("clever")
     examples = card.section("flip")["examples"]
@@ -389,6 +427,8 @@ def test_bad_settings_name_themselves(changes, error, message):
         ({"key": 3}, TypeError, "key must be a typed PRNG key"),
         ({"x": X[:0]}, ValueError, "x must hold at least one"),
         ({"apply_fn": lambda w, x: np.asarray(x) @ w}, TypeError, "from_numpy"),
+        ({"y": np.array(["a"] * 30)}, TypeError, "y must be integer class labels.*<U1"),
+        ({"y": None}, TypeError, "y must be integer class labels.*None"),
     ],
 )
 def test_bad_arguments_are_named(arguments, error, message):

@@ -48,7 +48,7 @@ class FlipDecision(NamedTuple):
             on the draws. Invalid draws count as no flip in its lower and as flips in its upper end.
         flips: ``[n]`` int; draws that flipped.
         num_invalid: ``[n]`` int; draws without a label (see ``flip_probability``).
-        reference: ``[n]`` int; the labels compared with.
+        reference: ``[n]`` int; the labels compared with; -1 where the clean input has none.
     """
 
     verdict: Array

@@ -17,6 +17,7 @@ from jaxrobust.perturbations.sweep import Sweep, single
 
 Array = jax.Array
 
+NO_LABEL = -1
 SAMPLINGS = ("random", "sobol")
 
 
@@ -31,8 +32,10 @@ class FlipProbability(NamedTuple):
         robustness: ``[n]``; ``1 - probability``.
         flips: ``[n]`` int; draws that flipped.
         num_samples: scalar int; draws of each example.
-        reference: ``[n]`` int; the labels compared with.
-        num_invalid: ``[n]`` int; draws whose outputs are NaN or have no finite maximum.
+        reference: ``[n]`` int; the labels compared with; -1 where the clean input's outputs are NaN
+            or have no finite maximum, so that there is no prediction to flip.
+        num_invalid: ``[n]`` int; draws whose outputs are NaN or have no finite maximum; all draws
+            where there is no reference.
         mean: scalar; mean probability of these n examples.
         mean_interval: ``[2]``; interval of the mean over the population that the examples were
             drawn from: it holds both the sampling of examples and the Monte Carlo error.
@@ -149,10 +152,11 @@ def flip_probability(
 def reference_labels(
     apply_fn: models.ApplyFn, params: Any, x: Array, chunk_size: int | None, mesh: Mesh | None
 ) -> Array:
-    """Labels of the clean predictions ``[n]``."""
+    """Labels of the clean predictions ``[n]``; -1 where there is none."""
 
     def label(params: Any, x: Array) -> Array:
-        return apply_fn(params, x).argmax(axis=-1)
+        outputs = apply_fn(params, x)
+        return jnp.where(is_valid(outputs), outputs.argmax(axis=-1), NO_LABEL)
 
     return montecarlo.map_examples(label, params, x, chunk_size=chunk_size, mesh=mesh)
 
@@ -168,7 +172,7 @@ def is_valid(outputs: Array) -> Array:
 def flip_scores(apply_fn: models.ApplyFn, params: Any, x_hat: Array, reference: Array) -> Any:
     """``(flipped, invalid)`` ``[B]`` int32 for a batch of perturbed inputs."""
     outputs = apply_fn(params, x_hat)
-    valid = is_valid(outputs)
+    valid = is_valid(outputs) & (reference != NO_LABEL)
     flipped = valid & (outputs.argmax(axis=-1) != reference)
     return flipped.astype(jnp.int32), (~valid).astype(jnp.int32)
 

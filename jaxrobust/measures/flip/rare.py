@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from jaxrobust import _checks, intervals, models, montecarlo
 from jaxrobust._convolutions import loop_friendly
 from jaxrobust._keys import threefry
-from jaxrobust.measures.flip.probability import is_valid, reference_labels
+from jaxrobust.measures.flip.probability import NO_LABEL, is_valid, reference_labels
 from jaxrobust.perturbations.base import Perturbation, check_perturbation, split_leaves
 
 Array = jax.Array
@@ -49,7 +49,7 @@ class RareFlip(NamedTuple):
         num_levels: ``[n]`` int; levels before the flip.
         num_evaluations: ``[n]`` int; model inputs it took.
         status: ``[n]`` int; a :class:`RareStatus`.
-        reference: ``[n]`` int; the labels compared with.
+        reference: ``[n]`` int; the labels compared with; -1 where the clean input has none.
     """
 
     probability: Array
@@ -290,7 +290,7 @@ def _level(outputs: Array, label: Array) -> tuple[Array, Array, Array]:
     """How far each row is towards a flip, whether it flipped, and whether it is invalid."""
     own = outputs[:, label]
     others = jnp.where(jnp.arange(outputs.shape[1])[None, :] == label, -jnp.inf, outputs)
-    valid = is_valid(outputs)
+    valid = is_valid(outputs) & (label != NO_LABEL)
     level = jnp.where(valid, others.max(axis=1) - own, -jnp.inf)
     return level, valid & (outputs.argmax(axis=1) != label), ~valid
 

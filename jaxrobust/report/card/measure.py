@@ -113,7 +113,13 @@ def robustness_card(
     config = preset(config or "standard") if config is None or isinstance(config, str) else config
     _checks.prng_key(key)
     x = _checks.examples("x", x)
-    y = y if hasattr(y, "dtype") else jnp.asarray(y)
+    host = y if hasattr(y, "dtype") else np.asarray(y)
+    if host.dtype.kind not in "iufV":  # V: bfloat16
+        raise TypeError(
+            "y must be integer class labels, shape [n], or the targets of a regression; got"
+            f" {_checks.describe(y)}."
+        )
+    y = y if hasattr(y, "dtype") else jnp.asarray(host)
     theta_config = config.theta
     if theta_config.noise_unit is None:
         unit = "standard deviation" if feature_scale is None else "feature_scale"

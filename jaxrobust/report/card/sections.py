@@ -64,6 +64,18 @@ class Model:
         return np.broadcast_to(mask, self.x.shape[1:])
 
     @functools.cached_property
+    def outputs(self) -> np.ndarray:
+        """Of the model without noise, of the chosen examples."""
+        return np.asarray(
+            montecarlo.predict(
+                self.params,
+                self.x[self.chosen],
+                apply_fn=self.apply_fn,
+                chunk_size=self.config.theta.chunk_size,
+            )
+        )
+
+    @functools.cached_property
     def scaled(self) -> units.Scaled | str:
         """The model in units, of the chosen examples; or why there is none."""
         config = self.config
@@ -146,9 +158,7 @@ def _flip(model: Model, done: dict[str, Any]) -> dict[str, Any]:
             progress=model.progress, **model.common,
         ),
     )  # fmt: skip
-    out = montecarlo.predict(
-        model.params, x, apply_fn=model.apply_fn, chunk_size=config.theta.chunk_size
-    )
+    out = model.outputs
     probabilities = out if config.theta.outputs == "probabilities" else jax.nn.softmax(out)
     reason = "some examples have no valid draw"
     data = {
@@ -197,8 +207,9 @@ def _distance(model: Model, done: dict[str, Any]) -> dict[str, Any]:
         scaled.apply_fn, scaled.params, scaled.u, model.labels,
         norm=norm, bounds=scaled.bounds, chunk_size=model.config.theta.chunk_size,
     )  # fmt: skip
+    labelled = ~np.isnan(model.outputs).any(axis=1) & np.isfinite(model.outputs.max(axis=1))
     # Where none was found the distance is larger than any that was.
-    distance = np.nan_to_num(np.asarray(found.distance), nan=np.inf, posinf=np.inf)
+    distance = np.where(labelled, np.nan_to_num(found.distance, nan=np.inf, posinf=np.inf), np.nan)
     correct = distance[distance > 0]
     reached = correct[np.isfinite(correct)]
     confidence = model.config.theta.confidence
@@ -213,6 +224,7 @@ def _distance(model: Model, done: dict[str, Any]) -> dict[str, Any]:
         "quantile_90": _quantile(correct, 0.9, confidence),
         "median_found": plain(_inverted_cdf(reached, 0.5)),
         "quantile_90_found": plain(_inverted_cdf(reached, 0.9)),
+        "num_invalid": int((~labelled).sum()),
         "num_already_wrong": int((distance == 0).sum()),
         "num_not_found": int(np.isinf(distance).sum()),
         "examples": {"index": [int(i) for i in model.chosen], "distance": plain_list(distance)},
@@ -358,6 +370,7 @@ def _agreement(model: Model, done: dict[str, Any]) -> dict[str, Any]:
     if "left_out" not in far:
         distance = _numbers(far["examples"]["distance"])
         columns["distance"] = np.where(np.isnan(distance), np.inf, distance)  # none was found
+    # An example without a label is predicted as -1, which is no label.
     correct = np.array(flip["examples"]["predicted"]) == np.array(flip["examples"]["label"])
     columns = {name: values[correct] for name, values in columns.items()}
     if correct.sum() < 4:

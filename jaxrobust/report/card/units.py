@@ -32,10 +32,11 @@ class InUnits:
         """Outputs of inputs in units."""
         apply_fn, active = self._identity
         inner, base, scale = params
+        moved = (u * scale[None]).astype(base.dtype)
         if active is None:
-            return apply_fn(inner, u * scale[None])
+            return apply_fn(inner, moved)
         flat = jnp.broadcast_to(base.reshape(1, -1), (u.shape[0], base.size))
-        flat = flat.at[:, np.asarray(active)].set(u * scale[None])
+        flat = flat.at[:, np.asarray(active)].set(moved)
         return apply_fn(inner, flat.reshape(u.shape[0], *base.shape))
 
 
@@ -94,9 +95,13 @@ def in_units(
                 " scale of zero) and differ between examples, so balls around an example mix what"
                 " can happen with what cannot"
             )
+        if not moves.any():
+            return "no feature may move (all are masked, or have a scale of zero)"
         active = None if moves.all() else tuple(np.flatnonzero(moves).tolist())
         words = "each feature's scale"
-    base = np.asarray(x[0], np.float32)
+    base = x[0]
+    # Attacks take steps that half precision would lose; the model gets the precision it expects.
+    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     if active is not None:
         scale = scale.reshape(-1)[list(active)]
         x = x.reshape(len(x), -1)[:, np.asarray(active)]
@@ -107,4 +112,4 @@ def in_units(
     if ends is not None:
         low, high = (jnp.asarray(end, x.dtype) / sizes for end in ends)
         u, box = jnp.clip(u, low[None], high[None]), (low, high)  # division may round past them
-    return Scaled(InUnits(apply_fn, active), (params, jnp.asarray(base), sizes), u, box, words)
+    return Scaled(InUnits(apply_fn, active), (params, base, sizes), u, box, words)

@@ -61,7 +61,15 @@ def html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
         ["share of examples", "within a distance of"],
         rows,
     )
-    return f"<h2>{TITLE}</h2>" + page.paragraph(text) + (table if correct else "")
+    flags = []
+    if data["num_invalid"]:
+        flags.append(
+            f"{data['num_invalid']} examples are left out: the model's outputs for them are NaN or"
+            " infinite."
+        )
+    return (
+        f"<h2>{TITLE}</h2>" + page.paragraph(text) + page.flags(flags) + (table if correct else "")
+    )
 
 
 def how_to_read(data: dict[str, Any]) -> str:
@@ -80,4 +88,4 @@ def how_to_read(data: dict[str, Any]) -> str:
 
 
 def _num_correct(data: dict[str, Any]) -> int:
-    return len(data["examples"]["index"]) - int(data["num_already_wrong"])
+    return len(data["examples"]["index"]) - data["num_already_wrong"] - data["num_invalid"]

@@ -32,13 +32,24 @@ def summary(data: dict[str, Any]) -> list[str]:
         return []
     config = data["config"]
     mean = with_interval(data["mean"], config["confidence"], over=EXAMPLES)
-    words = [
-        f"Under {_common.noise(config['sigma'], config['noise_unit'])} a prediction flips with a"
-        f" probability of {mean} on average over examples of this kind."
-    ]
+    noise = _common.noise(config["sigma"], config["noise_unit"])
+    words = []
+    if data["mean"]["value"] is None:
+        words.append(f"There is no mean flip probability: {data['mean']['reason']}.")
+    else:
+        words.append(
+            f"Under {noise} a prediction flips with a probability of {mean} on average over"
+            " examples of this kind."
+        )
     words += _unmoved(data)
     columns = data["examples"]
-    never = [h for p, h in zip(columns["probability"], columns["high"], strict=True) if p == 0]
+    never = [
+        high
+        for p, high, invalid in zip(
+            columns["probability"], columns["high"], columns["num_invalid"], strict=True
+        )
+        if p == 0 and not invalid
+    ]
     if never:
         words.append(
             f"{len(never)} of {len(columns['index'])} predictions did not flip in"
@@ -136,7 +147,7 @@ def html(data: dict[str, Any], plots: Sequence[svg.Plot]) -> str:
                 rows,
             )
             if rows
-            else page.paragraph("No prediction flipped in any draw.")
+            else page.paragraph("No prediction flipped in any draw that gave a label.")
         )
         + page.paragraph(
             "Mean over these very examples (error of drawing noise only):"
