@@ -75,11 +75,13 @@ def project(x: Array, x_adv: Array, norm: str, eps: Array, lower: Array, upper: 
         delta = delta * jnp.minimum(1, divide(eps, length(delta, "l2")))
     else:
         radius = jnp.broadcast_to(eps.reshape(-1), (x.shape[0],))
-        flat = delta.reshape(x.shape[0], -1)
-        inside = jax.vmap(optax.projections.projection_l1_ball)(
-            flat, jnp.where(radius > 0, radius, 1)
-        )
-        delta = jnp.where(radius.reshape(-1, 1) > 0, inside, 0).reshape(x.shape)
+        radius = jnp.where(radius > 0, radius, 1)
+        # Optax does not project half precision.
+        dtype = jnp.promote_types(x.dtype, jnp.float32)
+        flat = delta.reshape(x.shape[0], -1).astype(dtype)
+        inside = jax.vmap(optax.projections.projection_l1_ball)(flat, radius.astype(dtype))
+        inside = inside.reshape(x.shape).astype(x.dtype)
+        delta = jnp.where(eps > 0, inside, 0)
     return jnp.clip(x + delta, lower, upper)
 
 

@@ -201,3 +201,16 @@ def test_double_precision():
         d = params["w"][:, 0] - params["w"][:, 1]
         want = np.abs(x @ d) / np.linalg.norm(d)
         np.testing.assert_allclose(result.distance[:3], want[:3], rtol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_half_precision_inputs_of_a_model_in_single_precision(dtype):
+    x = jnp.asarray(X, dtype)
+    ends = {"lower": np.zeros(3, dtype), "upper": np.ones(3, dtype)}
+    for name, result in every(PLAIN, x=x, **ends).items():
+        assert result.x_adv.dtype == dtype, name
+        np.testing.assert_array_equal(result.label, predict(PLAIN, result.x_adv), err_msg=name)
+        # The first row's margin is 0.8 over a slope of 2 * 2.29; half precision is coarse.
+        if name == "deepfool":
+            exact = float(np.ptp(X[0] @ W[:, :2]) / np.linalg.norm(W[:, 0] - W[:, 1]))
+            assert exact <= 1.02 * float(result.distance[0]) < 1.4 * exact, name
